@@ -4,7 +4,7 @@ use super::left::{Candidate, Left, Lists, Room, Scratch};
 use super::search::Search;
 use crate::kernels::Isa;
 use crate::kernels::rows::logits::{PART, Scale, TOP, Weighed, closeness, spread, tops, weigh};
-use crate::kernels::rows::places::{Place, between};
+use crate::kernels::rows::places::{OrderKey, between};
 
 /// The remaining tokens. Their probabilities are proportional to `e^((logit - max) / temperature)`.
 pub struct Kept<'a> {
@@ -85,13 +85,13 @@ impl<'a> Kept<'a> {
         if k < self.left.logits().len() {
             let (search, lists) = self.search(Order::Likely, None);
             let last = search.reach(k as f64, k, lists);
-            self.keep(Order::Likely, Place::FIRST, last);
+            self.keep(Order::Likely, OrderKey::FIRST, last);
         }
     }
 
     /// Keeps tokens with logits of at least `floor`, and the most likely one in any case.
     pub fn keep_above(&mut self, floor: f32) {
-        self.keep(Order::Likely, Place::FIRST, Place::new(floor.min(self.max), u32::MAX));
+        self.keep(Order::Likely, OrderKey::FIRST, OrderKey::new(floor.min(self.max), u32::MAX));
     }
 
     /// Keeps the fewest most likely tokens that together have this share of the mass.
@@ -112,7 +112,7 @@ impl<'a> Kept<'a> {
         let (wanted, scale) = (f64::from(share) * self.mass(), self.scale());
         let (search, lists) = self.search(order, Some(scale));
         let last = search.reach(wanted, GUESS, lists);
-        self.keep(order, Place::FIRST, last);
+        self.keep(order, OrderKey::FIRST, last);
     }
 
     /// Drops all tokens that each have at least this share of the mass, except the least likely of them.
@@ -132,7 +132,7 @@ impl<'a> Kept<'a> {
             }
         }
         if let Some(at) = last {
-            self.keep(Order::Likely, Place::new(least, at), Place::LAST);
+            self.keep(Order::Likely, OrderKey::new(least, at), OrderKey::LAST);
         }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Kept<'a> {
     }
 
     /// Keeps the tokens from place `first` to place `last` of an order, including both.
-    fn keep(&mut self, order: Order, first: Place, last: Place) {
+    fn keep(&mut self, order: Order, first: OrderKey, last: OrderKey) {
         let (search, lists) = self.search(order, None);
         let count = between(search.isa, search.keys, search.tops, first, last, &mut lists.kept);
         self.left.keep(self.isa, &self.scratch.lists.kept[..count]);

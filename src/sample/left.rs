@@ -3,7 +3,7 @@
 use crate::base::{Result, reserve};
 use crate::kernels::Isa;
 use crate::kernels::rows::logits::{PART, TOP, tops};
-use crate::kernels::rows::places::Place;
+use crate::kernels::rows::places::OrderKey;
 
 #[derive(Clone, Copy)]
 pub struct Candidate {
@@ -35,7 +35,7 @@ pub struct Scratch {
 
 pub struct Lists {
     /// Places that are sorted.
-    pub sorted: Vec<Place>,
+    pub sorted: Vec<OrderKey>,
     /// Indices of the tokens that are kept.
     pub kept: Vec<u32>,
 }
@@ -58,7 +58,7 @@ impl Room {
 
     /// Bytes that a `Room` takes.
     pub fn bytes(vocab_size: usize) -> usize {
-        let each = 2 * size_of::<f32>() + 2 * size_of::<u32>() + size_of::<Place>();
+        let each = 2 * size_of::<f32>() + 2 * size_of::<u32>() + size_of::<OrderKey>();
         let tops = vocab_size.div_ceil(TOP) * 2 * size_of::<f32>();
         vocab_size.saturating_mul(each) + tops + vocab_size.div_ceil(PART) * size_of::<f64>()
     }

@@ -3,7 +3,7 @@
 use super::left::Lists;
 use crate::kernels::Isa;
 use crate::kernels::rows::logits::Scale;
-use crate::kernels::rows::places::{PILES, Place, Range, between, pile};
+use crate::kernels::rows::places::{OrderKey, PILES, Range, between, pile};
 
 /// Keys and the logits that they belong to. The key of an impossible token is -infinity.
 pub struct Search<'a> {
@@ -26,7 +26,7 @@ const PASSES: usize = 4;
 impl Search<'_> {
     /// The last of the fewest leading places that together weigh at least `wanted`, or `LAST`. `guess` is the number
     /// of places that may be enough.
-    pub fn reach(&self, wanted: f64, guess: usize, lists: &mut Lists) -> Place {
+    pub fn reach(&self, wanted: f64, guess: usize, lists: &mut Lists) -> OrderKey {
         let (mut high, mut sum) = (f32::INFINITY, 0.0);
         if guess.min(self.keys.len()) <= FEW {
             let bar = if self.keys.len() <= FEW { f32::MIN } else { self.bar(guess, &mut lists.sorted) };
@@ -40,7 +40,7 @@ impl Search<'_> {
         self.narrow(wanted, high, &mut sum, lists);
         let place = self.cut(&mut sum, wanted, &mut lists.sorted);
         // Sums in another order may be slightly smaller.
-        place.or(lists.sorted.last().copied()).unwrap_or(Place::LAST)
+        place.or(lists.sorted.last().copied()).unwrap_or(OrderKey::LAST)
     }
 
     /// Writes the first `count` places to `lists.sorted`, in order. Impossible tokens come last.
@@ -55,24 +55,24 @@ impl Search<'_> {
         list.sort_unstable();
         let impossible = (0..).zip(self.keys).filter(|(_, key)| **key < f32::MIN);
         let missing = count.saturating_sub(list.len());
-        list.extend(impossible.take(missing).map(|(at, &key)| Place::new(key, at)));
+        list.extend(impossible.take(missing).map(|(at, &key)| OrderKey::new(key, at)));
         list.truncate(count);
     }
 
     /// A key that at least `count` keys reach, if there are as many possible tops.
-    fn bar(&self, count: usize, list: &mut Vec<Place>) -> f32 {
+    fn bar(&self, count: usize, list: &mut Vec<OrderKey>) -> f32 {
         list.clear();
         let possible = (0..).zip(self.tops).filter(|(_, top)| **top > f32::MIN);
-        list.extend(possible.map(|(at, &top)| Place::new(top, at)));
+        list.extend(possible.map(|(at, &top)| OrderKey::new(top, at)));
         let last = count.clamp(1, list.len().max(1)) - 1;
         if list.is_empty() { f32::MIN } else { list.select_nth_unstable(last).1.key() }
     }
 
     /// A key that about three quarters of the possible keys reach.
-    fn lower_quarter(&self, list: &mut Vec<Place>) -> f32 {
+    fn lower_quarter(&self, list: &mut Vec<OrderKey>) -> f32 {
         list.clear();
         let some = self.keys.iter().step_by(self.keys.len().div_ceil(SAMPLES));
-        list.extend(some.filter(|key| **key > f32::MIN).map(|key| Place::new(*key, 0)));
+        list.extend(some.filter(|key| **key > f32::MIN).map(|key| OrderKey::new(*key, 0)));
         let quarter = list.len() * 3 / 4;
         if list.is_empty() { f32::INFINITY } else { list.select_nth_unstable(quarter).1.key() }
     }
@@ -80,18 +80,18 @@ impl Search<'_> {
     /// Writes the places with keys from `low` to below `high` to `lists.sorted`. False if there are more than `most`.
     fn list(&self, low: f32, high: f32, most: usize, lists: &mut Lists) -> bool {
         let Lists { sorted, kept } = lists;
-        let (first, last) = (Place::new(high.next_down(), 0), Place::new(low, u32::MAX));
+        let (first, last) = (OrderKey::new(high.next_down(), 0), OrderKey::new(low, u32::MAX));
         let count = between(self.isa, self.keys, self.tops, first, last, kept);
         sorted.clear();
         if count > most {
             return false;
         }
-        sorted.extend(kept[..count].iter().map(|at| Place::new(self.keys[*at as usize], *at)));
+        sorted.extend(kept[..count].iter().map(|at| OrderKey::new(self.keys[*at as usize], *at)));
         true
     }
 
     /// Sorts `list`, and finds the place where `sum` plus its weights reaches `wanted`.
-    fn cut(&self, sum: &mut f64, wanted: f64, list: &mut [Place]) -> Option<Place> {
+    fn cut(&self, sum: &mut f64, wanted: f64, list: &mut [OrderKey]) -> Option<OrderKey> {
         list.sort_unstable();
         list.iter().copied().find(|place| {
             *sum += self.scale.map_or(1.0, |scale| f64::from(scale.weight(self.logits[place.at()])));
@@ -163,12 +163,14 @@ mod tests {
             let mut key_tops = vec![0.0; keys.len().div_ceil(TOP)];
             tops(isa(), &keys, &mut key_tops);
             let max = key_tops.iter().copied().fold(f32::MIN, f32::max);
-            let mut sorted: Vec<Place> = (0..).zip(&keys).map(|(at, &key)| Place::new(key, at)).collect();
+            let mut sorted: Vec<OrderKey> =
+                (0..).zip(&keys).map(|(at, &key)| OrderKey::new(key, at)).collect();
             sorted.sort();
             sorted.retain(|place| place.key() >= f32::MIN);
             let mut lists = Lists { sorted: Vec::new(), kept: vec![0; keys.len()] };
             for scale in [None, Some(Scale::new(max, 5.0))] {
-                let weight = |place: &Place| scale.map_or(1.0, |scale| f64::from(scale.weight(place.key())));
+                let weight =
+                    |place: &OrderKey| scale.map_or(1.0, |scale| f64::from(scale.weight(place.key())));
                 let mass: f64 = sorted.iter().map(weight).sum();
                 let search = Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale };
                 for n in 1..6 {
@@ -181,7 +183,7 @@ mod tests {
                     assert!(before < wanted * (1.0 + 1e-9), "{what}, {before}");
                     assert!(before + weight(&got) > wanted * (1.0 - 1e-9), "{what}, {before}");
                 }
-                assert_eq!(search.reach(1.01 * mass, 200, &mut lists), Place::LAST, "seed {seed}");
+                assert_eq!(search.reach(1.01 * mass, 200, &mut lists), OrderKey::LAST, "seed {seed}");
             }
             let search = Search { isa: isa(), keys: &keys, tops: &key_tops, logits: &keys, scale: None };
             for count in [0, 1, 40, keys.len(), keys.len() + 1] {

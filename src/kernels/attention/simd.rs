@@ -126,7 +126,7 @@ unsafe fn attend_lanes<L: Lanes, E: Stored>(
     let [values, scales] = E::KIND.tile_parts(dim);
     if E::FETCH {
         let tiles = span.next.as_flattened().iter();
-        tiles.for_each(|tile| L::Part::fetch_lines(tile.as_ptr().wrapping_add(values), scales));
+        tiles.for_each(|tile| L::Register::fetch_lines(tile.as_ptr().wrapping_add(values), scales));
     }
     let q = rows.q[queries.start * STRIDE..].as_ptr();
     let lines = scores[queries.start * SPAN..].as_mut_ptr();

@@ -134,7 +134,7 @@ unsafe fn unpack_lanes<L: Lanes, E: Stored>(
     out: &mut [f32],
 ) {
     assert!(tile.len() >= E::KIND.tile_parts(dim)[0] && out.len() >= TILE * dim, "a tile");
-    L::Part::fetch_lines(next.as_ptr(), next.len());
+    L::Register::fetch_lines(next.as_ptr(), next.len());
     let (rows, width) = if half == Half::K { (dim, TILE) } else { (TILE, dim) };
     let whole = width / TILE * TILE;
     for pair in (0..rows).step_by(2) {

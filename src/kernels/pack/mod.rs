@@ -303,17 +303,17 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
 
 /// The parts of a block whose elements are in base 3: some bytes with as many elements each; successive elements are in
 /// successive bytes.
-type Parts = [(usize, usize); 3];
+type Base3Parts = [(usize, usize); 3];
 /// Blocks of 256 elements (ggml, ggml-quants.c: dequantize_row_tq1_0).
-const TQ1_0: Parts = [(32, 5), (16, 5), (4, 4)];
+const TQ1_0: Base3Parts = [(32, 5), (16, 5), (4, 4)];
 /// Blocks of 128 elements (github.com/PrismML-Eng/llama.cpp, pull request 148).
-const PTQ1_0: Parts = [(16, 5), (8, 5), (2, 4)];
+const PTQ1_0: Base3Parts = [(16, 5), (8, 5), (2, 4)];
 
 /// Converts blocks of such parts and an f16 scale. `pack` writes a block from its codes and its scale, which is kept.
 fn from_base_3(
     pool: &Pool,
     m: &Matrix,
-    parts: &Parts,
+    parts: &Base3Parts,
     to: DType,
     pack: fn(&[u8], &[u8], &mut [u8]),
 ) -> Result<Matrix> {

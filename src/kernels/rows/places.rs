@@ -18,14 +18,14 @@ by_isa!(
 by_isa!(
     /// Writes the indices of the keys between two places, both included, to `out` in ascending order. Returns their
     /// number. `out` has room for all keys; `tops` are the tops of `keys`.
-    pub fn between(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [u32]) -> usize = between_in
+    pub fn between(keys: &[f32], tops: &[f32], first: OrderKey, last: OrderKey, out: &mut [u32]) -> usize = between_in
 );
 
 /// A place in an order: greater keys come first; equal keys stay in the order of the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+pub struct OrderKey(u64);
 
-impl Place {
+impl OrderKey {
     pub const FIRST: Self = Self::new(f32::INFINITY, 0);
     pub const LAST: Self = Self::new(f32::NEG_INFINITY, u32::MAX);
 
@@ -124,7 +124,7 @@ fn pile_in(keys: &[f32], logits: &[f32], scale: Option<Scale>, range: Range, pil
 }
 
 #[inline(always)]
-fn between_in(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [u32]) -> usize {
+fn between_in(keys: &[f32], tops: &[f32], first: OrderKey, last: OrderKey, out: &mut [u32]) -> usize {
     let mut count = 0;
     for ((from, keys), top) in (0..).step_by(TOP).zip(keys.chunks(TOP)).zip(tops) {
         if *top < last.key() {
@@ -167,7 +167,7 @@ fn between_in(keys: &[f32], tops: &[f32], first: Place, last: Place, out: &mut [
 
 /// 1 for each key whose place is between `first` and `last`.
 #[inline(always)]
-fn flag(keys: &[f32; LANES], from: u32, first: Place, last: Place) -> [u32; LANES] {
+fn flag(keys: &[f32; LANES], from: u32, first: OrderKey, last: OrderKey) -> [u32; LANES] {
     let (high, low, mut flags) = (first.key(), last.key(), [0; LANES]);
     for i in 0..LANES {
         let at = from + i as u32;
@@ -192,15 +192,15 @@ mod tests {
     fn places_sort_by_key_then_by_position() {
         let keys =
             [f32::INFINITY, f32::MAX, 1.0, f32::MIN_POSITIVE, 0.0, -1e-40, -1.0, f32::MIN, f32::NEG_INFINITY];
-        let places: Vec<Place> =
-            keys.iter().flat_map(|key| [Place::new(*key, 3), Place::new(*key, 4)]).collect();
+        let places: Vec<OrderKey> =
+            keys.iter().flat_map(|key| [OrderKey::new(*key, 3), OrderKey::new(*key, 4)]).collect();
         assert!(places.is_sorted());
         assert!(places.iter().zip(&places[1..]).all(|(a, b)| a < b));
-        assert!(places.iter().all(|place| Place::FIRST <= *place && *place <= Place::LAST));
+        assert!(places.iter().all(|place| OrderKey::FIRST <= *place && *place <= OrderKey::LAST));
         for (place, n) in places.iter().zip(0..) {
             assert_eq!((place.key(), place.at()), (keys[n / 2], 3 + n % 2));
         }
-        assert_eq!(Place::new(-0.0, 7), Place::new(0.0, 7));
+        assert_eq!(OrderKey::new(-0.0, 7), OrderKey::new(0.0, 7));
     }
 
     #[test]
@@ -211,14 +211,14 @@ mod tests {
             tops(Isa::Scalar, &keys, &mut key_tops);
             let middle = n as u32 / 2;
             let ends = [
-                Place::FIRST,
-                Place::new(2.0, middle),
-                Place::new(0.0, middle),
-                Place::new(-3.0, 0),
-                Place::LAST,
+                OrderKey::FIRST,
+                OrderKey::new(2.0, middle),
+                OrderKey::new(0.0, middle),
+                OrderKey::new(-3.0, 0),
+                OrderKey::LAST,
             ];
             for (first, last) in ends.iter().flat_map(|first| ends.iter().map(move |last| (*first, *last))) {
-                let is_between = |at: &u32| (first..=last).contains(&Place::new(keys[*at as usize], *at));
+                let is_between = |at: &u32| (first..=last).contains(&OrderKey::new(keys[*at as usize], *at));
                 let want: Vec<u32> = (0..n as u32).filter(is_between).collect();
                 for isa in available() {
                     let mut out = vec![0; n];

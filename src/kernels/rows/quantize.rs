@@ -78,11 +78,11 @@ by_isa!(
 pub(super) unsafe fn rounded_in_lanes<L: Lanes>(x: &[[f32; 16]], scale: f32, out: &mut [[i8; 16]]) -> i32 {
     // SAFETY: arrays of sixteen.
     unsafe {
-        let mut sums = L::Part::no_ints();
+        let mut sums = L::Register::no_ints();
         for (x, out) in x.iter().zip(out) {
             L::load(x.as_ptr()).mul(L::splat(scale)).store_i8(out.as_mut_ptr(), &mut sums);
         }
-        L::Part::total(sums)
+        L::Register::total(sums)
     }
 }
 

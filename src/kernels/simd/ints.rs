@@ -18,7 +18,7 @@ pub use aarch64::{Neon, NeonI8mm};
 pub use x86::*;
 
 /// A register of sums or of codes.
-pub trait Part: Bytes {
+pub trait IntRegister: Bytes {
     type Floats: Register;
     /// Whether `dot` adds up in i16, two for each row, which `add` then widens.
     const NARROW: bool;
@@ -47,7 +47,7 @@ pub trait Part: Bytes {
 }
 
 /// A register of floats, with as many rows as a register of sums.
-pub type Floats<I> = <<I as Ints>::Part as Part>::Floats;
+pub type Floats<I> = <<I as Ints>::Register as IntRegister>::Floats;
 
 /// Reads four bytes as one number.
 #[inline(always)]
@@ -61,7 +61,7 @@ pub unsafe fn four<T>(from: *const T) -> i32 {
 pub struct Group<'a> {
     /// The first of the lines.
     pub codes: *const Line,
-    /// `Part::factor` of each row.
+    /// `IntRegister::factor` of each row.
     pub scale: &'a Line,
 }
 
@@ -75,17 +75,17 @@ pub struct Sixteen<P, const N: usize, const PAIRED: bool = false>([P; N]);
 /// The trait that kernels are generic over: `Sixteen` of some register. Codes are stored in lines: four columns of
 /// sixteen rows, row by row.
 pub trait Ints: Copy {
-    type Part: Part;
-    type Lanes: Lanes<Part = <Self::Part as Part>::Floats>;
+    type Register: IntRegister;
+    type Lanes: Lanes<Register = <Self::Register as IntRegister>::Floats>;
     /// Number of panels (sixteen rows each) whose sums fit into the registers with four tokens.
     const PANELS: usize;
-    fn parts(&self) -> &[Self::Part];
-    fn parts_mut(&mut self) -> &mut [Self::Part];
+    fn registers(&self) -> &[Self::Register];
+    fn registers_mut(&mut self) -> &mut [Self::Register];
     unsafe fn splat(x: i32) -> Self;
     /// Hides a number from compilers that would unroll a loop with it and run out of registers.
     #[inline(always)]
     fn opaque(n: usize) -> usize {
-        if Self::Part::NARROW { std::hint::black_box(n) } else { n }
+        if Self::Register::NARROW { std::hint::black_box(n) } else { n }
     }
 
     // SAFETY of all blocks: the caller has the instructions, the lines and the columns.
@@ -99,26 +99,26 @@ pub trait Ints: Copy {
     unsafe fn load(from: *const i32) -> Self {
         unsafe {
             let mut all = Self::zero();
-            for (v, part) in all.parts_mut().iter_mut().enumerate() {
-                *part = Self::Part::load(from.add(v * Self::Part::ROWS).cast());
+            for (v, part) in all.registers_mut().iter_mut().enumerate() {
+                *part = Self::Register::load(from.add(v * Self::Register::ROWS).cast());
             }
             all
         }
     }
     #[inline(always)]
     unsafe fn store(self, to: *mut i32) {
-        for (v, part) in self.parts().iter().enumerate() {
-            unsafe { part.store(to.add(v * Self::Part::ROWS).cast()) }
+        for (v, part) in self.registers().iter().enumerate() {
+            unsafe { part.store(to.add(v * Self::Register::ROWS).cast()) }
         }
     }
     #[inline(always)]
     unsafe fn to_f32(self) -> Self::Lanes {
-        unsafe { Self::Lanes::of(|v| self.parts()[v].to_f32()) }
+        unsafe { Self::Lanes::of(|v| self.registers()[v].to_f32()) }
     }
 
     /// Writes part of line `n` of a panel as `dots` reads it. Even lines come first.
     #[inline(always)]
-    unsafe fn put(lines: &mut [Line], n: usize, part: usize, v: Self::Part) {
+    unsafe fn put(lines: &mut [Line], n: usize, part: usize, v: Self::Register) {
         unsafe { put(&mut lines[n], part, v) }
     }
 
@@ -134,16 +134,16 @@ pub trait Ints: Copy {
                 let mut w = [Self::zero(); P];
                 for p in 0..P {
                     w[p] = Self::load(codes[p].add(i).cast());
-                    if SIGNED && Self::Part::UNSIGNED {
-                        w[p].parts_mut().iter_mut().for_each(|part| *part = part.flip());
+                    if SIGNED && Self::Register::UNSIGNED {
+                        w[p].registers_mut().iter_mut().for_each(|part| *part = part.flip());
                     }
                 }
                 for t in 0..T {
-                    let x = Self::Part::splat(four(x[t].add(4 * i)));
+                    let x = Self::Register::splat(four(x[t].add(4 * i)));
                     for p in 0..P {
-                        for v in 0..16 / Self::Part::ROWS {
-                            let (sum, w) = (&mut sums[t][p].parts_mut()[v], w[p].parts()[v]);
-                            *sum = if SIGNED && !Self::Part::UNSIGNED {
+                        for v in 0..16 / Self::Register::ROWS {
+                            let (sum, w) = (&mut sums[t][p].registers_mut()[v], w[p].registers()[v]);
+                            *sum = if SIGNED && !Self::Register::UNSIGNED {
                                 sum.dot_signed(w, x)
                             } else {
                                 sum.dot(w, x)
@@ -166,10 +166,10 @@ pub trait Ints: Copy {
         x: [*const i8; T],
     ) {
         unsafe {
-            if !Self::Part::NARROW {
+            if !Self::Register::NARROW {
                 return Self::dots::<SIGNED, T, P>(sums, 0..parts * steps, (codes, x));
             }
-            let one = [Self::splat(Self::Part::ONE); P];
+            let one = [Self::splat(Self::Register::ONE); P];
             for part in 0..parts {
                 let from = steps * part;
                 Self::add_dots::<SIGNED, T, P>(sums, from..from + steps, (codes, x), one, SIGNED);
@@ -193,7 +193,7 @@ pub trait Ints: Copy {
                 (codes[p], scales[p]) =
                     (groups[p].codes, Self::load((groups[p].scale as *const Line).cast()));
             }
-            let steps = if Self::Part::NARROW { steps } else { lines };
+            let steps = if Self::Register::NARROW { steps } else { lines };
             for from in (0..lines).step_by(steps) {
                 Self::add_dots::<SIGNED, T, P>(sums, from..from + steps, (codes, x), scales, steps <= 2);
             }
@@ -221,9 +221,9 @@ pub trait Ints: Copy {
                     Self::dots::<SIGNED, 1, P>(own, lines.clone(), (codes, [x[t]]));
                 }
                 for p in 0..P {
-                    for v in 0..16 / Self::Part::ROWS {
-                        let sum = &mut sums[t][p].parts_mut()[v];
-                        *sum = sum.add(own[t][p].parts()[v], factors[p].parts()[v]);
+                    for v in 0..16 / Self::Register::ROWS {
+                        let sum = &mut sums[t][p].registers_mut()[v];
+                        *sum = sum.add(own[t][p].registers()[v], factors[p].registers()[v]);
                     }
                 }
             }
@@ -241,10 +241,10 @@ pub trait Ints: Copy {
             for p in 0..P {
                 let w = Self::load((pairs[p] as *const Line).cast());
                 for t in 0..T {
-                    let x = Self::Part::splat(four(x[t]));
-                    for v in 0..16 / Self::Part::ROWS {
-                        let sum = &mut sums[t][p].parts_mut()[v];
-                        *sum = sum.add_pairs(w.parts()[v], x);
+                    let x = Self::Register::splat(four(x[t]));
+                    for v in 0..16 / Self::Register::ROWS {
+                        let sum = &mut sums[t][p].registers_mut()[v];
+                        *sum = sum.add_pairs(w.registers()[v], x);
                     }
                 }
             }
@@ -256,22 +256,22 @@ macro_rules! sixteen {
     ($name:ident, $part:ty, $n:literal, $panels:literal $(, $paired:literal { $($own:tt)* })?) => {
         pub type $name = super::Sixteen<$part, $n $(, $paired)?>;
         impl super::Ints for $name {
-            type Part = $part;
-            type Lanes = super::super::lanes::Sixteen<<$part as super::Part>::Floats, $n>;
+            type Register = $part;
+            type Lanes = super::super::lanes::Sixteen<<$part as super::IntRegister>::Floats, $n>;
             const PANELS: usize = $panels;
             $($($own)*)?
             #[inline(always)]
-            fn parts(&self) -> &[$part] {
+            fn registers(&self) -> &[$part] {
                 &self.0
             }
             #[inline(always)]
-            fn parts_mut(&mut self) -> &mut [$part] {
+            fn registers_mut(&mut self) -> &mut [$part] {
                 &mut self.0
             }
             #[inline(always)]
             unsafe fn splat(x: i32) -> Self {
                 // SAFETY: the caller has the instructions.
-                unsafe { super::Sixteen([<$part as super::Part>::splat(x); $n]) }
+                unsafe { super::Sixteen([<$part as super::IntRegister>::splat(x); $n]) }
             }
         }
     };
@@ -282,7 +282,7 @@ mod x86 {
     use super::super::bytes::as_within;
     use super::super::vbmi::Vbmi;
     use super::super::x86::pinned;
-    use super::{Bytes, Part, inlined};
+    use super::{Bytes, IntRegister, inlined};
     use std::arch::x86_64::*;
 
     sixteen!(Avx2, __m256i, 2, 1);
@@ -309,7 +309,7 @@ mod x86 {
     }
 
     // SAFETY of all blocks: the caller has AVX2.
-    impl Part for __m256i {
+    impl IntRegister for __m256i {
         type Floats = __m256;
         const NARROW: bool = true;
         const UNSIGNED: bool = false;
@@ -342,7 +342,7 @@ mod x86 {
     }
 
     // SAFETY of all blocks: the caller has AVX2, and AVX-VNNI; if EVEX, AVX-512 VL and VNNI.
-    impl<const EVEX: bool> Part for Vnni<EVEX> {
+    impl<const EVEX: bool> IntRegister for Vnni<EVEX> {
         type Floats = __m256;
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
@@ -369,7 +369,7 @@ mod x86 {
     }
 
     // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI.
-    impl Part for __m512i {
+    impl IntRegister for __m512i {
         type Floats = __m512;
         const NARROW: bool = false;
         const UNSIGNED: bool = true;
@@ -397,7 +397,7 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use super::super::neon::{dot, dot_pairs};
-    use super::{Bytes, Ints, Line, Operands, Part, inlined, put};
+    use super::{Bytes, IntRegister, Ints, Line, Operands, inlined, put};
     use std::arch::aarch64::*;
     use std::ops::Range;
 
@@ -508,7 +508,7 @@ mod aarch64 {
     }
 
     // SAFETY of all blocks: the caller has NEON and its dot products.
-    impl Part for uint8x16_t {
+    impl IntRegister for uint8x16_t {
         type Floats = float32x4_t;
         const NARROW: bool = false;
         const UNSIGNED: bool = false;

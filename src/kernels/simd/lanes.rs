@@ -158,36 +158,36 @@ pub type Scalar = Sixteen<f32, 16>;
 
 /// The trait that kernels are generic over: `Sixteen` of some register.
 pub trait Lanes: Real {
-    type Part: Register;
-    const SUMS: usize = Self::Part::SUMS;
-    fn parts(&self) -> &[Self::Part];
-    unsafe fn of(make: impl Fn(usize) -> Self::Part) -> Self;
+    type Register: Register;
+    const SUMS: usize = Self::Register::SUMS;
+    fn registers(&self) -> &[Self::Register];
+    unsafe fn of(make: impl Fn(usize) -> Self::Register) -> Self;
 
     #[inline(always)]
     fn fetch(from: *const u8) {
-        Self::Part::fetch(from);
+        Self::Register::fetch(from);
     }
     inlined! {
-        fn store_i8(self, to: *mut i8, sums: &mut <Self::Part as Register>::Ints) =
-            Self::Part::store_i8(self.parts(), to, sums);
+        fn store_i8(self, to: *mut i8, sums: &mut <Self::Register as Register>::Ints) =
+            Self::Register::store_i8(self.registers(), to, sums);
     }
     /// Stores `tree_sum` of each of sixteen arrays of sixteen.
     #[inline(always)]
     unsafe fn tree_sums(arrays: *const f32, to: *mut f32) {
         // SAFETY: the caller has sixteen arrays, and room for sixteen sums.
         unsafe {
-            for first in (0..16).step_by(Self::Part::WIDTH) {
+            for first in (0..16).step_by(Self::Register::WIDTH) {
                 // No closures, which would not have the instructions.
-                let mut rows = [Self::Part::splat(0.0); 16];
-                for (i, row) in rows.iter_mut().enumerate().take(Self::Part::WIDTH) {
-                    *row = match Self::load(arrays.add(16 * (first + i))).parts() {
+                let mut rows = [Self::Register::splat(0.0); 16];
+                for (i, row) in rows.iter_mut().enumerate().take(Self::Register::WIDTH) {
+                    *row = match Self::load(arrays.add(16 * (first + i))).registers() {
                         [a, b, c, d] => a.add(*c).add(b.add(*d)),
                         [a, b] => a.add(*b),
                         [all] => *all,
                         _ => unreachable!("registers of at least four lanes"),
                     };
                 }
-                Self::Part::tree_sums(&rows[..Self::Part::WIDTH]).store(to.add(first));
+                Self::Register::tree_sums(&rows[..Self::Register::WIDTH]).store(to.add(first));
             }
         }
     }
@@ -204,9 +204,9 @@ pub trait Lanes: Real {
 }
 
 impl<R: Register, const N: usize> Lanes for Sixteen<R, N> {
-    type Part = R;
+    type Register = R;
     #[inline(always)]
-    fn parts(&self) -> &[R] {
+    fn registers(&self) -> &[R] {
         const { assert!(N * R::WIDTH == 16) }
         &self.0
     }

@@ -2,7 +2,7 @@
 
 use super::bytes::{Bytes, as_within};
 use super::dispatch::inlined;
-use super::ints::Part;
+use super::ints::IntRegister;
 use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
@@ -79,15 +79,15 @@ impl Bytes for Vbmi {
 }
 
 // SAFETY of all blocks: the caller has AVX-512 F, BW, VL and VNNI.
-impl Part for Vbmi {
+impl IntRegister for Vbmi {
     type Floats = __m512;
     const NARROW: bool = false;
     const UNSIGNED: bool = true;
 
     inlined! {
-        fn splat(x: i32) -> Self = Self(Part::splat(x));
+        fn splat(x: i32) -> Self = Self(IntRegister::splat(x));
         fn dot(self, codes: Self, x: Self) -> Self = Self(self.0.dot(codes.0, x.0));
-        fn add(self, dots: Self, factor: Self) -> Self = Self(Part::add(self.0, dots.0, factor.0));
+        fn add(self, dots: Self, factor: Self) -> Self = Self(IntRegister::add(self.0, dots.0, factor.0));
         fn factor(self, n: usize) -> Self = Self(self.0.factor(n));
         fn pair(self, a: usize, b: usize, by: i16) -> Self = Self(self.0.pair(a, b, by));
         fn add_pairs(self, pairs: Self, x: Self) -> Self = Self(self.0.add_pairs(pairs.0, x.0));

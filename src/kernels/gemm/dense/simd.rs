@@ -187,7 +187,7 @@ unsafe fn part_in_lanes<L: Lanes>(
             // SAFETY: the caller has the instructions.
             row += unsafe {
                 match (tokens, rows - row) {
-                    (4, WIDE..) if L::Part::COUNT >= 32 => tile.add::<L, 4, WIDE>(sums),
+                    (4, WIDE..) if L::Register::COUNT >= 32 => tile.add::<L, 4, WIDE>(sums),
                     (4, TILE..) => tile.add::<L, 4, TILE>(sums),
                     (3, TILE..) => tile.add::<L, 3, TILE>(sums),
                     (2, TILE..) => tile.add::<L, 2, TILE>(sums),
@@ -262,24 +262,24 @@ impl Tile<'_> {
                 && w.len() >= (R - 1) * PART + len
                 && sums.len() >= (N - 1) * ROWS + R
         );
-        for lane in (0..LANES).step_by(L::Part::WIDTH) {
+        for lane in (0..LANES).step_by(L::Register::WIDTH) {
             // SAFETY: sums are LANES floats; a register of floats at k + lane ends before `whole`, which each row has.
             unsafe {
-                let mut acc = [[L::Part::splat(0.0); R]; N];
+                let mut acc = [[L::Register::splat(0.0); R]; N];
                 if !begins {
                     for t in 0..N {
                         for r in 0..R {
-                            acc[t][r] = L::Part::load(sums[t * ROWS + r].as_ptr().add(lane));
+                            acc[t][r] = L::Register::load(sums[t * ROWS + r].as_ptr().add(lane));
                         }
                     }
                 }
                 for k in (lane..whole).step_by(LANES) {
-                    let mut weights = [L::Part::splat(0.0); R];
+                    let mut weights = [L::Register::splat(0.0); R];
                     for r in 0..R {
-                        weights[r] = L::Part::load(w.as_ptr().add(r * PART + k));
+                        weights[r] = L::Register::load(w.as_ptr().add(r * PART + k));
                     }
                     for t in 0..N {
-                        let x = L::Part::load(x.as_ptr().add(t * cols + k));
+                        let x = L::Register::load(x.as_ptr().add(t * cols + k));
                         for r in 0..R {
                             acc[t][r] = x.fma(weights[r], acc[t][r]);
                         }

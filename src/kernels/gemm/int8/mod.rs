@@ -18,7 +18,7 @@ use crate::kernels::gemm::tokens::Task;
 use crate::kernels::pack::{for_rows, zeroed};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Ints, Part as _};
+use crate::kernels::simd::ints::{IntRegister as _, Ints};
 use crate::kernels::simd::lanes::{Lanes, Real};
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::ops::Range;
@@ -108,7 +108,7 @@ unsafe fn pair_in<I: Ints>(task: &Task, copy: &mut [Line]) {
             // SAFETY: a whole line; the caller has the instructions.
             unsafe {
                 let line = I::load((line as *const Line).cast());
-                for (part, rows) in line.parts().iter().enumerate() {
+                for (part, rows) in line.registers().iter().enumerate() {
                     I::put(copy, i, part, *rows);
                 }
             }
@@ -165,7 +165,7 @@ unsafe fn tile<I: Ints, const T: usize, const P: usize>(task: &Task, panel: usiz
                 I::Lanes::fetch(task.place(first + t, panel * SIDE).wrapping_add(64 * at));
             }
             x[t] = task.x.row(first + t).as_ptr();
-            if I::Part::UNSIGNED {
+            if I::Register::UNSIGNED {
                 sums[t] = [I::splat(task.x.rows[first + t].sum.wrapping_mul(-128)); P];
             }
         }

@@ -6,7 +6,7 @@ use super::Task;
 use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::{Floats, Ints, Part, four};
+use crate::kernels::simd::ints::{Floats, IntRegister, Ints, four};
 use crate::kernels::simd::lanes::{Real, Register};
 use std::hint::black_box;
 
@@ -17,8 +17,8 @@ const AHEAD: usize = 4096;
 /// `bytes` at `at` of each row. Memory is fastest when it is read in order.
 #[inline(always)]
 pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
-    let next = AHEAD + (first + I::Part::ROWS) * task.row_bytes + I::Part::ROWS * at;
-    let bytes = I::Part::ROWS * bytes / N;
+    let next = AHEAD + (first + I::Register::ROWS) * task.row_bytes + I::Register::ROWS * at;
+    let bytes = I::Register::ROWS * bytes / N;
     Floats::<I>::fetch_lines(task.packed.as_ptr().wrapping_add(next + bytes * n), bytes);
 }
 
@@ -36,25 +36,25 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
         x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
     }
     assert!(task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES);
-    let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
-    for first in (0..task.rows).step_by(I::Part::ROWS) {
+    let offset = if F::SIGNED && I::Register::UNSIGNED { 128 } else { F::OFFSET };
+    for first in (0..task.rows).step_by(I::Register::ROWS) {
         // SAFETY (of all): the caller has the instructions; a block of each row, and the block's values of each
         // token.
         unsafe {
-            let rows = &task.addresses(first, I::Part::ROWS)[..I::Part::ROWS];
+            let rows = &task.addresses(first, I::Register::ROWS)[..I::Register::ROWS];
             let mut totals = [Floats::<I>::splat(0.0); T];
             for n in 0..task.row_bytes / F::BYTES {
                 let at = n * F::BYTES;
                 fetch::<I, 1>(task, first, at, F::BYTES, 0);
                 let d = F::scales::<Floats<I>>(rows, at);
-                let words = F::words::<I::Part>(rows, at);
+                let words = F::words::<I::Register>(rows, at);
                 for i in 0..F::COUNT {
                     let b = n * F::COUNT + i;
-                    let (mut dots, mut values) = ([I::Part::splat(0); T], [std::ptr::null(); T]);
+                    let (mut dots, mut values) = ([I::Register::splat(0); T], [std::ptr::null(); T]);
                     for t in 0..T {
                         values[t] = x[t].0.as_ptr().add(32 * b);
                         if offset != 0 {
-                            dots[t] = I::Part::splat(-offset * *x[t].2.get_unchecked(b) as i32);
+                            dots[t] = I::Register::splat(-offset * *x[t].2.get_unchecked(b) as i32);
                         }
                     }
                     add::<I, F, T>(F::codes(&words, i), values, &mut dots);
@@ -78,25 +78,25 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
 /// Adds codes · x of 32 columns.
 #[inline(always)]
 unsafe fn add<I: Ints, F: Short, const T: usize>(
-    codes: [I::Part; 8],
+    codes: [I::Register; 8],
     x: [*const i8; T],
-    dots: &mut [I::Part; T],
+    dots: &mut [I::Register; T],
 ) {
-    let steps = if I::Part::NARROW { F::STEPS } else { 8 };
+    let steps = if I::Register::NARROW { F::STEPS } else { 8 };
     // Not a loop: with many tokens compilers would keep it, and the codes in memory.
     macro_rules! line {
         ($($k:literal)*) => {
-            let mut own = [I::Part::splat(0); T];
+            let mut own = [I::Register::splat(0); T];
             $(
-                let code = if F::SIGNED && I::Part::UNSIGNED { codes[$k].flip() } else { codes[$k] };
+                let code = if F::SIGNED && I::Register::UNSIGNED { codes[$k].flip() } else { codes[$k] };
                 for t in 0..T {
-                    let x = I::Part::splat(four(x[t].add(4 * $k)));
-                    let sum = if I::Part::NARROW { &mut own[t] } else { &mut dots[t] };
-                    let signed = F::SIGNED && !I::Part::UNSIGNED;
+                    let x = I::Register::splat(four(x[t].add(4 * $k)));
+                    let sum = if I::Register::NARROW { &mut own[t] } else { &mut dots[t] };
+                    let signed = F::SIGNED && !I::Register::UNSIGNED;
                     *sum = if signed { sum.dot_signed(code, x) } else { sum.dot(code, x) };
-                    if I::Part::NARROW && ($k + 1) % steps == 0 {
-                        dots[t] = dots[t].add(own[t], I::Part::splat(I::Part::ONE));
-                        own[t] = I::Part::splat(0);
+                    if I::Register::NARROW && ($k + 1) % steps == 0 {
+                        dots[t] = dots[t].add(own[t], I::Register::splat(I::Register::ONE));
+                        own[t] = I::Register::splat(0);
                     }
                 }
             )*

@@ -8,7 +8,7 @@ use crate::kernels::gemm::formats::short_blocks::Short;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Floats, Ints, Part};
+use crate::kernels::simd::ints::{Floats, IntRegister, Ints};
 use crate::kernels::simd::lanes::{Real, Register};
 
 /// Weight rows per panel.
@@ -95,15 +95,16 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
             fetch::<I, F>(next, b);
         }
         let at = (start + b) * F::BYTES;
-        for part in 0..ROWS / I::Part::ROWS {
-            let rows = &rows[part * I::Part::ROWS..];
+        for part in 0..ROWS / I::Register::ROWS {
+            let rows = &rows[part * I::Register::ROWS..];
             // SAFETY: block b of each row, as just checked; a line has room for as many; the caller has the
             // instructions.
             unsafe {
                 let d = F::scales::<Floats<I>>(rows, at);
-                let words = F::words::<I::Part>(rows, at);
+                let words = F::words::<I::Register>(rows, at);
                 for n in 0..F::COUNT {
-                    let to = |line: &mut Line| line.0.as_mut_ptr().cast::<f32>().add(part * I::Part::ROWS);
+                    let to =
+                        |line: &mut Line| line.0.as_mut_ptr().cast::<f32>().add(part * I::Register::ROWS);
                     d.store(to(&mut scales[2 * n]));
                     if F::MINIMUMS {
                         Floats::<I>::halves(rows, at + 2).store(to(&mut scales[2 * n + 1]));
@@ -112,7 +113,7 @@ pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
                     for k in 0..8 {
                         let line = match SIGNED {
                             true => lines[k].less(F::OFFSET as u8),
-                            false if F::SIGNED && I::Part::UNSIGNED => lines[k].flip(),
+                            false if F::SIGNED && I::Register::UNSIGNED => lines[k].flip(),
                             false => lines[k],
                         };
                         I::put(codes, 8 * n + k, part, line);
@@ -153,7 +154,7 @@ unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [
     for t in 0..T {
         x[t] = step.task.token(step.first + t, step.start..step.start + step.codes.len() / 8);
     }
-    let offset = if F::SIGNED && I::Part::UNSIGNED { 128 } else { F::OFFSET };
+    let offset = if F::SIGNED && I::Register::UNSIGNED { 128 } else { F::OFFSET };
     let lines = step.codes.as_chunks::<8>().0.iter().zip(step.scales.as_chunks::<2>().0);
     // SAFETY: 32 values of block b of each token, its scale and sum; lines are sixteen floats; the caller has the
     // instructions.
@@ -176,7 +177,7 @@ unsafe fn tile_in<I: Ints, F: Short, const T: usize>(step: Step, partial: &mut [
                     dots[t][0] = I::splat(-offset * (*x[t].2.get_unchecked(b) as i32));
                 }
             }
-            if F::SIGNED && !I::Part::UNSIGNED {
+            if F::SIGNED && !I::Register::UNSIGNED {
                 I::add_lines::<true, T, 1>(&mut dots, steps, 1, [codes.as_ptr()], at);
             } else {
                 I::add_lines::<false, T, 1>(&mut dots, parts, steps, [codes.as_ptr()], at);

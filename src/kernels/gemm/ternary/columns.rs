@@ -10,14 +10,14 @@ use crate::kernels::gemm::tokens::{Activations, padded};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::{Ints, Part};
+use crate::kernels::simd::ints::{IntRegister, Ints};
 use crate::kernels::simd::lanes::Register;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use std::cell::RefCell;
 
 /// Rows whose codes of one column fill a line: four in each byte.
 const STRIPE: usize = 256;
-/// Number of columns whose codes are multiplied before sums go to memory. The sums of `Part::dot` hold sixteen products
+/// Number of columns whose codes are multiplied before sums go to memory. The sums of `IntRegister::dot` hold sixteen products
 /// of four columns.
 const BLOCK: usize = 32;
 /// Number of columns that all tokens multiply before the next: they stay in the L2 cache.
@@ -181,20 +181,20 @@ unsafe fn add_in<I: Ints>(columns: &Columns, chosen: &Chosen, sums: &mut [i32]) 
         for stripe in 0..stripes {
             // Each column is prefetched at once: memory is fastest when a page's lines are read in order.
             while ahead < chosen.count && (ahead - end) * stripes < (stripe + 1) * BLOCK {
-                <I::Part as Part>::Floats::fetch_lines(at(ahead), 64 * stripes);
+                <I::Register as IntRegister>::Floats::fetch_lines(at(ahead), 64 * stripes);
                 ahead += 1;
             }
             let sums = &mut sums[stripe * STRIPE..][..STRIPE];
-            for piece in (0..64).step_by(4 * I::Part::ROWS) {
+            for piece in (0..64).step_by(4 * I::Register::ROWS) {
                 // SAFETY: the caller has the instructions; the columns are within `lines`, as was checked.
                 unsafe {
                     let from = |n: usize| at(n).add(64 * stripe + piece);
                     let sums = sums.as_mut_ptr().add(piece / 4);
-                    match I::Part::REGISTERS {
-                        32.. => add_piece::<I::Part, 4>(from, first..end, chosen, 0, sums),
+                    match I::Register::REGISTERS {
+                        32.. => add_piece::<I::Register, 4>(from, first..end, chosen, 0, sums),
                         _ => {
-                            add_piece::<I::Part, 2>(from, first..end, chosen, 0, sums);
-                            add_piece::<I::Part, 2>(from, first..end, chosen, 2, sums);
+                            add_piece::<I::Register, 2>(from, first..end, chosen, 0, sums);
+                            add_piece::<I::Register, 2>(from, first..end, chosen, 2, sums);
                         }
                     }
                 }
@@ -205,7 +205,7 @@ unsafe fn add_in<I: Ints>(columns: &Columns, chosen: &Chosen, sums: &mut [i32]) 
 
 /// Adds the products of `PLANES` codes, from code `plane` on, of a register of each column to the sums of their rows.
 #[inline(always)]
-unsafe fn add_piece<P: Part, const PLANES: usize>(
+unsafe fn add_piece<P: IntRegister, const PLANES: usize>(
     from: impl Fn(usize) -> *const u8,
     columns: std::ops::Range<usize>,
     chosen: &Chosen,

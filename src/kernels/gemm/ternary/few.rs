@@ -51,21 +51,21 @@ by_isa!(
 );
 
 #[inline(always)]
-unsafe fn tile_in<I: Ints<Part: Set>, K: Kind, const T: usize>(task: &Task, start: usize) {
-    if const { T > TOKENS && !(wide::<K>() && T <= I::Part::MOST) } {
+unsafe fn tile_in<I: Ints<Register: Set>, K: Kind, const T: usize>(task: &Task, start: usize) {
+    if const { T > TOKENS && !(wide::<K>() && T <= I::Register::MOST) } {
         unreachable!("{T} tokens at once");
     }
     assert!(task.row_bytes == K::row_bytes(task.x.cols));
-    for first in (0..task.rows).step_by(I::Part::ROWS) {
+    for first in (0..task.rows).step_by(I::Register::ROWS) {
         // SAFETY (of all): the caller has the instructions; the length of rows was just checked; a register has at
         // most sixteen lanes.
         let totals = unsafe {
-            let at_once = I::Part::AT_ONCE[(T - 1) % TOKENS];
-            by_count!(at_once, N in 1 2 4, group::<I::Part, K, T, N>(task, first, start), else unreachable!())
+            let at_once = I::Register::AT_ONCE[(T - 1) % TOKENS];
+            by_count!(at_once, N in 1 2 4, group::<I::Register, K, T, N>(task, first, start), else unreachable!())
         };
         let mut scales = [0.0; 16];
         if !K::SCALED {
-            task.scales(first, &mut scales[..I::Part::ROWS]);
+            task.scales(first, &mut scales[..I::Register::ROWS]);
         }
         for t in 0..T {
             unsafe {

@@ -3,7 +3,7 @@
 #![allow(clippy::missing_safety_doc)] // said below, once
 
 use crate::kernels::simd::dispatch::inlined;
-use crate::kernels::simd::ints::Part;
+use crate::kernels::simd::ints::IntRegister;
 
 /// Number of tokens that share the unpacked codes of rows.
 pub const TOKENS: usize = 4;
@@ -11,7 +11,7 @@ pub const TOKENS: usize = 4;
 /// A register with 32-bit lanes for `ROWS` rows, whose products are added up together.
 ///
 /// All functions need the instructions and the bytes; they are inlined into functions that have them.
-pub trait Set: Part {
+pub trait Set: IntRegister {
     /// Bytes of one row in a register.
     const BYTES: usize = 32;
     /// Rows in a register: one, or two that are four rows apart.
@@ -47,7 +47,7 @@ pub trait Set: Part {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::{Set, TOKENS, inlined};
-    use crate::kernels::simd::ints::{Part, Vnni};
+    use crate::kernels::simd::ints::{IntRegister, Vnni};
     use crate::kernels::simd::x86::{load, pinned};
     use std::arch::x86_64::*;
 

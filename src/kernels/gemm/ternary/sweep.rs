@@ -84,17 +84,17 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
         for line in 0..(ROWS * 32 + 64) / 64 {
             I::Lanes::fetch(next.wrapping_add(ROWS * at + 64 * line));
         }
-        for part in 0..ROWS / I::Part::ROWS {
-            let rows = &rows[part * I::Part::ROWS..];
+        for part in 0..ROWS / I::Register::ROWS {
+            let rows = &rows[part * I::Register::ROWS..];
             // SAFETY: 32 bytes at `at` of each row, and two bytes after a block's codes; the caller has the
             // instructions.
             unsafe {
                 if K::SCALED && block % 2 == 1 {
-                    let to = scales[block / 2].as_mut_ptr().add(part * I::Part::ROWS);
+                    let to = scales[block / 2].as_mut_ptr().add(part * I::Register::ROWS);
                     Floats::<I>::halves(rows, at + 32).store(to);
                 }
                 for side in 0..2 {
-                    let columns = I::Part::columns(rows, at + 16 * side);
+                    let columns = I::Register::columns(rows, at + 16 * side);
                     for j in 0..4 {
                         let line = 4 * side + j;
                         let place = |k: usize| 8 * if K::SCALED { k } else { 3 - k } + line;

@@ -60,16 +60,16 @@ impl Kind for Int8 {
 
     #[inline(always)]
     unsafe fn multiply<S: Set, const N: usize>(tiles: &mut S::Tiles, at: &At<Self>, part: usize) {
-        let At { task, place, x, .. } = at;
-        let first = place.step * LINES + part * SIDE;
+        let At { task, strip, x, .. } = at;
+        let first = strip.step * LINES + part * SIDE;
         if 4 * first >= task.x.cols {
             return;
         }
-        let panel = place.row / SIDE;
+        let panel = strip.row / SIDE;
         // A missing panel is replaced by the last one.
         let second = (panel + 1).min(task.rows.div_ceil(SIDE) - 1);
         let right = [&task.panel(panel)[first..], &task.panel(second)[first..]];
-        if place.group == 0 {
+        if strip.group == 0 {
             for panel in right {
                 let next = panel.as_ptr().cast::<u8>().wrapping_add(AHEAD);
                 (0..SIDE).for_each(|line| S::Lanes::fetch(next.wrapping_add(64 * line)));

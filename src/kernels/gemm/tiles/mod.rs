@@ -194,7 +194,7 @@ const LINES: usize = STEP / DEPTH * SIDE;
 /// Loads 16 bytes at `at` of each row into four lines; each line has four bytes of every row.
 #[inline(always)]
 unsafe fn columns<S: Set>(rows: &[*const u8; SIDE], at: usize, to: &mut [Line; 4]) {
-    type Of<S> = <<S as Set>::Ints as Ints>::Part;
+    type Of<S> = <<S as Set>::Ints as Ints>::Register;
     for part in 0..SIDE / Of::<S>::ROWS {
         // SAFETY: the caller has 16 bytes at `at` of each row.
         unsafe {
@@ -277,7 +277,7 @@ unsafe fn multiply_sides<S: Set, const L: usize, const R: usize>(
 /// Loads `count` F16, `stride` bytes apart; the last one is repeated up to sixteen.
 #[inline(always)]
 unsafe fn halves<S: Set>(from: *const u8, stride: usize, count: usize) -> S::Lanes {
-    type Of<S> = <<S as Set>::Lanes as Lanes>::Part;
+    type Of<S> = <<S as Set>::Lanes as Lanes>::Register;
     let mut rows = [from; SIDE];
     for (i, row) in rows.iter_mut().enumerate() {
         *row = from.wrapping_add(i.min(count - 1) * stride);

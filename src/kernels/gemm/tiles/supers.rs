@@ -140,7 +140,7 @@ impl<K: Super> Kind for Supers<K> {
     /// Multiplies by the scales.
     #[inline(always)]
     unsafe fn add<S: Set>(at: &At<Self>, sums: &[Tile; 4], totals: &mut [Tile]) {
-        let At { place, x: [x, _], scales, .. } = at;
+        let At { strip, x: [x, _], scales, .. } = at;
         let (d, min): (*const f32, *const f32) = (scales[0].0.as_ptr().cast(), scales[1].0.as_ptr().cast());
         // SAFETY (of all): a line is sixteen numbers.
         unsafe {
@@ -148,7 +148,7 @@ impl<K: Super> Kind for Supers<K> {
             for (r, line) in totals[0].iter_mut().enumerate() {
                 let sum = |tile: usize| sums[tile][r].0.as_ptr().cast::<i32>();
                 let to: *mut f32 = line.0.as_mut_ptr().cast();
-                let total = if place.step == 0 { S::Lanes::splat(0.0) } else { S::Lanes::load(to) };
+                let total = if strip.step == 0 { S::Lanes::splat(0.0) } else { S::Lanes::load(to) };
                 let dots = S::Lanes::load_split(sum(0), sum(1));
                 let mut total = dots.fma(S::Lanes::splat(*d.add(r)).mul(own), total);
                 if K::MINIMA {

@@ -22,7 +22,7 @@ pub type Tile = [Line; SIDE];
 
 /// A step of a strip, with some tokens.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct StripStep {
     /// First row of the strip.
     pub row: usize,
     /// Index of the first group of sixteen tokens.
@@ -73,10 +73,10 @@ pub trait Kind: Sized {
 /// A task with such weights.
 pub type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
 
-/// The operands at a `Place`.
+/// The operands at a `StripStep`.
 pub struct At<'s, 'a, K: Kind> {
     pub task: &'s Of<'a, K>,
-    pub place: Place,
+    pub strip: StripStep,
     /// A step of sixteen tokens, and of the next sixteen; the same again if there are no others.
     pub x: [&'s [Line]; 2],
     pub codes: &'s [Line],
@@ -101,8 +101,8 @@ struct Sweep<'a, S: Set, K: Kind> {
     sums: &'a mut [Tile; 4],
     /// Sums so far: the tiles of a strip for each `SIDES` groups of tokens.
     totals: &'a mut [Tile],
-    /// The place whose sums are still to be added, or whose outputs are still to be written.
-    last: Option<Place>,
+    /// The step whose sums are still to be added, or whose outputs are still to be written.
+    last: Option<StripStep>,
 }
 
 /// Computes `task` with any number of tokens.
@@ -163,15 +163,15 @@ fn used<K: Kind, const N: usize>(tile: usize) -> bool {
 
 impl<'a, K: Kind> Sides<'a, K> {
     #[inline(always)]
-    fn at<const N: usize>(&self, place: Place) -> At<'_, 'a, K> {
+    fn at<const N: usize>(&self, strip: StripStep) -> At<'_, 'a, K> {
         let mut x = [self.arranged; 2];
         for (n, x) in x.iter_mut().enumerate() {
-            *x = &self.arranged[((place.group + n.min(N - 1)) * self.steps + place.step) * K::TOKENS..]
+            *x = &self.arranged[((strip.group + n.min(N - 1)) * self.steps + strip.step) * K::TOKENS..]
                 [..K::TOKENS];
         }
-        let codes = &self.codes[place.turn % SPAN * K::CODES..][..K::CODES];
-        let scales = &self.scales[place.turn % (2 * SPAN) * K::SCALES..][..K::SCALES];
-        At { task: self.task, place, x, codes, scales }
+        let codes = &self.codes[strip.turn % SPAN * K::CODES..][..K::CODES];
+        let scales = &self.scales[strip.turn % (2 * SPAN) * K::SCALES..][..K::SCALES];
+        At { task: self.task, strip, x, codes, scales }
     }
 }
 
@@ -192,7 +192,7 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
             if ahead {
                 self.decode(0, 0..4, 0);
             }
-            for (strip, row) in (0..rows).step_by(K::SIDES * SIDE).enumerate() {
+            for (nth, row) in (0..rows).step_by(K::SIDES * SIDE).enumerate() {
                 for start in (0..steps).step_by(span) {
                     let end = steps.min(start + span);
                     if !ahead {
@@ -201,8 +201,8 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                     }
                     for group in (0..groups).step_by(K::SIDES) {
                         for step in start..end {
-                            let turn = if ahead { strip * steps + step } else { step - start };
-                            let place = Place {
+                            let turn = if ahead { nth * steps + step } else { step - start };
+                            let strip = StripStep {
                                 row,
                                 group,
                                 step,
@@ -213,10 +213,10 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
                             let two = K::SIDES == 2 && groups - group > 1;
                             // Four copies, so that compilers prepare for decoding only in copies that decode.
                             match (ahead && group == 0, two) {
-                                (true, false) => self.turn::<1>(place, self.next(place)),
-                                (true, true) => self.turn::<2>(place, self.next(place)),
-                                (false, false) => self.turn::<1>(place, None),
-                                (false, true) => self.turn::<2>(place, None),
+                                (true, false) => self.turn::<1>(strip, self.next(strip)),
+                                (true, true) => self.turn::<2>(strip, self.next(strip)),
+                                (false, false) => self.turn::<1>(strip, None),
+                                (false, true) => self.turn::<2>(strip, None),
                             }
                         }
                     }
@@ -228,10 +228,10 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
 
     /// The next step, and the first row of its strip.
     #[inline(always)]
-    fn next(&self, place: Place) -> Option<(usize, usize)> {
-        let (step, row) = (place.step + 1, place.row + K::SIDES * SIDE);
+    fn next(&self, strip: StripStep) -> Option<(usize, usize)> {
+        let (step, row) = (strip.step + 1, strip.row + K::SIDES * SIDE);
         match step < self.sides.steps {
-            true => Some((place.row, step)),
+            true => Some((strip.row, step)),
             false if row < self.sides.task.rows => Some((row, 0)),
             false => None,
         }
@@ -239,30 +239,30 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
 
     /// Multiplies a step, and decodes the next one meanwhile.
     #[inline(always)]
-    unsafe fn turn<const N: usize>(&mut self, place: Place, next: Option<(usize, usize)>) {
+    unsafe fn turn<const N: usize>(&mut self, strip: StripStep, next: Option<(usize, usize)>) {
         // SAFETY (of all): the caller's promise.
         unsafe {
-            if !K::WHOLE || place.begins {
-                self.begin::<N>(place);
+            if !K::WHOLE || strip.begins {
+                self.begin::<N>(strip);
             }
             for part in 0..4 {
                 if let Some((row, step)) = next {
-                    self.decode(row, 4 * step + part..4 * step + part + 1, place.turn + 1);
+                    self.decode(row, 4 * step + part..4 * step + part + 1, strip.turn + 1);
                 }
-                if place.step + 1 == self.sides.steps {
+                if strip.step + 1 == self.sides.steps {
                     // Outputs are far apart, and not in the caches.
-                    for t in SIDE * place.group + part * 4 * N..SIDE * place.group + (part + 1) * 4 * N {
+                    for t in SIDE * strip.group + part * 4 * N..SIDE * strip.group + (part + 1) * 4 * N {
                         for line in 0..=K::SIDES {
-                            S::Lanes::fetch(self.sides.task.place(t, place.row).wrapping_add(64 * line));
+                            S::Lanes::fetch(self.sides.task.place(t, strip.row).wrapping_add(64 * line));
                         }
                     }
                 }
-                K::multiply::<S, N>(&mut self.tiles, &self.sides.at::<N>(place), part);
+                K::multiply::<S, N>(&mut self.tiles, &self.sides.at::<N>(strip), part);
             }
             self.behind();
-            if !K::WHOLE || place.ends {
-                self.keep::<N>(place);
-                self.last = Some(place);
+            if !K::WHOLE || strip.ends {
+                self.keep::<N>(strip);
+                self.last = Some(strip);
             }
         }
     }
@@ -277,17 +277,17 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
     }
 
     #[inline(always)]
-    fn totals(&mut self, place: Place) -> &mut [Tile] {
-        &mut self.totals[place.group * K::SIDES..][..K::SIDES * K::SIDES]
+    fn totals(&mut self, strip: StripStep) -> &mut [Tile] {
+        &mut self.totals[strip.group * K::SIDES..][..K::SIDES * K::SIDES]
     }
 
     /// Loads the sums so far if whole rows are summed, else zeros.
     #[inline(always)]
-    unsafe fn begin<const N: usize>(&mut self, place: Place) {
-        let from: *const u8 = self.totals(place).as_ptr().cast();
+    unsafe fn begin<const N: usize>(&mut self, strip: StripStep) {
+        let from: *const u8 = self.totals(strip).as_ptr().cast();
         // SAFETY (of all): four tiles of sums.
         unsafe {
-            if K::WHOLE && place.step > 0 {
+            if K::WHOLE && strip.step > 0 {
                 each!(N: 0 1 2 3 => T, self.tiles.load::<T>(from.add(1024 * T), 64));
             } else {
                 each!(N: 0 1 2 3 => T, self.tiles.zero::<T>());
@@ -296,8 +296,8 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
     }
 
     #[inline(always)]
-    unsafe fn keep<const N: usize>(&mut self, place: Place) {
-        let to = if K::WHOLE { self.totals(place) } else { &mut self.sums[..] };
+    unsafe fn keep<const N: usize>(&mut self, strip: StripStep) {
+        let to = if K::WHOLE { self.totals(strip) } else { &mut self.sums[..] };
         let to: *mut u8 = to.as_mut_ptr().cast();
         // SAFETY (of all): room for four tiles.
         unsafe {
@@ -308,21 +308,21 @@ impl<S: Set, K: Kind> Sweep<'_, S, K> {
     /// Adds the sums that were kept last. After the last step of a row, writes the outputs.
     #[inline(always)]
     unsafe fn behind(&mut self) {
-        let Some(place) = self.last.take() else { return };
-        let first = place.group * K::SIDES;
+        let Some(strip) = self.last.take() else { return };
+        let first = strip.group * K::SIDES;
         // SAFETY (of all): the caller's promise.
         unsafe {
             if !K::WHOLE {
                 let totals = &mut self.totals[first..][..K::SIDES * K::SIDES];
-                K::add::<S>(&self.sides.at::<1>(place), self.sums, totals);
+                K::add::<S>(&self.sides.at::<1>(strip), self.sums, totals);
             }
-            if place.step + 1 < self.sides.steps {
+            if strip.step + 1 < self.sides.steps {
                 return;
             }
             for i in 0..K::SIDES * K::SIDES {
                 let (left, right) = (i / K::SIDES, i % K::SIDES);
                 let (panel, group) = if K::TOKENS_LEFT { (right, left) } else { (left, right) };
-                let (row, token) = (place.row + SIDE * panel, (place.group + group) * SIDE);
+                let (row, token) = (strip.row + SIDE * panel, (strip.group + group) * SIDE);
                 if row < self.sides.task.rows && token < self.sides.tokens {
                     K::finish::<S>(self.sides.task, row, token, &mut self.totals[first + i]);
                     let (outputs, tokens) = (&self.totals[first + i], self.sides.tokens);

@@ -130,8 +130,8 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
     /// Multiplies by the scales.
     #[inline(always)]
     unsafe fn add<S: Set>(at: &At<Self>, sums: &[Tile; 4], totals: &mut [Tile]) {
-        let At { task, place, scales, .. } = at;
-        let pair = (place.group + 1) * SIDE < task.x.rows.len();
+        let At { task, strip, scales, .. } = at;
+        let pair = (strip.group + 1) * SIDE < task.x.rows.len();
         for (i, (totals, sums)) in totals.iter_mut().zip(sums).enumerate() {
             if i % 2 == 1 && !pair {
                 continue;
@@ -143,7 +143,7 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
                 unsafe {
                     let value = S::Ints::load(sums.0.as_ptr().cast()).to_f32();
                     let value = value.mul(S::Lanes::splat(*scales.add(r)));
-                    let before = if place.step == 0 { S::Lanes::splat(0.0) } else { S::Lanes::load(total) };
+                    let before = if strip.step == 0 { S::Lanes::splat(0.0) } else { S::Lanes::load(total) };
                     before.add(value).store(total);
                 }
             }

@@ -8,7 +8,7 @@ use crate::kernels::gemm::quantized::Task;
 use crate::kernels::gemm::quantized::few::fetch;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::ints::{Floats, Ints, Part, four};
+use crate::kernels::simd::ints::{Floats, IntRegister, Ints, four};
 use crate::kernels::simd::lanes::{Real, Register};
 
 by_isa!(
@@ -19,28 +19,28 @@ by_isa!(
 #[inline(always)]
 unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
     let x = task.x;
-    align_frame::<K, I::Part>();
-    for first in (0..task.rows).step_by(I::Part::ROWS) {
+    align_frame::<K, I::Register>();
+    for first in (0..task.rows).step_by(I::Register::ROWS) {
         // SAFETY (of all): the caller has the instructions; the task's lengths were `check`ed.
         unsafe {
-            let rows = &task.addresses(first, I::Part::ROWS)[..I::Part::ROWS];
+            let rows = &task.addresses(first, I::Register::ROWS)[..I::Register::ROWS];
             let mut totals = [Floats::<I>::splat(0.0); T];
             for b in 0..blocks_of(task) {
                 let at = b * K::BYTES;
-                let [scales, minima] = K::scales::<I::Part>(rows, at);
+                let [scales, minima] = K::scales::<I::Register>(rows, at);
                 let (mut values, mut sums) = ([x.values.as_ptr(); T], [x.sums.as_ptr(); T]);
                 for t in 0..T {
                     let at = t * blocks_of(task) + b;
                     (values[t], sums[t]) = (values[t].add(256 * at), sums[t].add(16 * at));
                 }
-                let mut lows = [I::Part::splat(0); T];
-                for n in 0..if has_lows::<K, I::Part>() { 8 } else { 0 } {
+                let mut lows = [I::Register::splat(0); T];
+                for n in 0..if has_lows::<K, I::Register>() { 8 } else { 0 } {
                     let low = lows_of::<K, _>(minima, n);
                     for t in 0..T {
-                        lows[t] = lows[t].add_pairs(low, I::Part::splat(four(sums[t].add(2 * n))));
+                        lows[t] = lows[t].add_pairs(low, I::Register::splat(four(sums[t].add(2 * n))));
                     }
                 }
-                let mut dots = if K::MINIMA { [I::Part::splat(0); T] } else { lows };
+                let mut dots = if K::MINIMA { [I::Register::splat(0); T] } else { lows };
                 let step = Step::<I, T> { task, first, rows, at, scales, x: values };
                 if K::BOOK {
                     // Not a loop: what the scales are read of is then not read again.
@@ -75,19 +75,19 @@ struct Step<'a, I: Ints, const T: usize> {
     first: usize,
     rows: &'a [*const u8],
     at: usize,
-    scales: [I::Part; 4],
+    scales: [I::Register; 4],
     x: [*const i8; T],
 }
 
 impl<I: Ints, const T: usize> Step<'_, I, T> {
     /// Adds scales * (codes · x) of a side of the block.
     #[inline(always)]
-    unsafe fn add_side<K: Super>(&self, side: usize, dots: &mut [I::Part; T]) {
+    unsafe fn add_side<K: Super>(&self, side: usize, dots: &mut [I::Register; T]) {
         // SAFETY: the caller has the instructions; a block of each row, and 256 values at each x.
         unsafe {
-            let packed = &K::packed::<I::Part>(self.rows, self.at, side);
+            let packed = &K::packed::<I::Register>(self.rows, self.at, side);
             // As many sums as fit the registers.
-            match (I::Part::REGISTERS, T) {
+            match (I::Register::REGISTERS, T) {
                 (32.., _) => self.add::<K, 0, 8>(packed, side, dots),
                 (_, 1) => {
                     self.add::<K, 0, 4>(packed, side, dots);
@@ -107,25 +107,25 @@ impl<I: Ints, const T: usize> Step<'_, I, T> {
     #[inline(always)]
     unsafe fn add<K: Super, const FROM: usize, const COUNT: usize>(
         &self,
-        packed: &K::Packed<I::Part>,
+        packed: &K::Packed<I::Register>,
         side: usize,
-        dots: &mut [I::Part; T],
+        dots: &mut [I::Register; T],
     ) {
-        let steps = if I::Part::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
+        let steps = if I::Register::NARROW && K::STEPS < 4 { K::STEPS } else { 4 };
         // SAFETY: the caller has the instructions; 256 values at each x.
         unsafe {
-            let mut factors = [I::Part::splat(0); COUNT];
+            let mut factors = [I::Register::splat(0); COUNT];
             for n in 0..COUNT {
                 let group = column::<K>(FROM + n, side) / 4 / K::GROUP;
                 factors[n] = self.scales[group / 4].factor(group % 4);
             }
-            let mut own = [[I::Part::splat(0); COUNT]; T];
+            let mut own = [[I::Register::splat(0); COUNT]; T];
             for j in 0..4 {
                 if FROM == 0 {
                     fetch::<I, 8>(self.task, self.first, self.at, K::BYTES, 4 * side + j);
                 }
                 let mut codes = K::codes(packed, j);
-                if K::SIGNED && I::Part::UNSIGNED {
+                if K::SIGNED && I::Register::UNSIGNED {
                     for k in 0..8 {
                         codes[k] = codes[k].flip();
                     }
@@ -133,14 +133,14 @@ impl<I: Ints, const T: usize> Step<'_, I, T> {
                 for t in 0..T {
                     for n in 0..COUNT {
                         let x = self.x[t].add(column::<K>(FROM + n, side) + 4 * j);
-                        let (code, x) = (codes[FROM + n], I::Part::splat(four(x)));
-                        own[t][n] = match K::SIGNED && !I::Part::UNSIGNED {
+                        let (code, x) = (codes[FROM + n], I::Register::splat(four(x)));
+                        own[t][n] = match K::SIGNED && !I::Register::UNSIGNED {
                             true => own[t][n].dot_signed(code, x),
                             false => own[t][n].dot(code, x),
                         };
                         if (j + 1) % steps == 0 {
                             dots[t] = dots[t].add(own[t][n], factors[n]);
-                            own[t][n] = I::Part::splat(0);
+                            own[t][n] = I::Register::splat(0);
                         }
                     }
                 }

@@ -10,7 +10,7 @@ use crate::kernels::Isa;
 use crate::kernels::gemm::formats::super_blocks::{Super, with_super};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::simd::dispatch::by_count;
-use crate::kernels::simd::ints::Part;
+use crate::kernels::simd::ints::IntRegister;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 
@@ -27,7 +27,7 @@ pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 /// a frame for variables alone, and decide before they spill: spilled registers would lie across lines, which costs up
 /// to a fifth of the speed of one token.
 #[inline(always)]
-fn align_frame<K: Super, P: Part>() {
+fn align_frame<K: Super, P: IntRegister>() {
     if K::BOOK && P::ROWS == 16 {
         black_box(MaybeUninit::<Line>::uninit().as_ptr());
     }
@@ -48,19 +48,19 @@ fn check<K: Super>(task: &Task) {
 }
 
 /// The offset that codes have, as products with them need it.
-const fn offset<K: Super, P: Part>() -> i16 {
+const fn offset<K: Super, P: IntRegister>() -> i16 {
     if K::SIGNED && P::UNSIGNED { 128 } else { K::OFFSET }
 }
 
 /// Whether a block's sums of values are needed.
-const fn has_lows<K: Super, P: Part>() -> bool {
+const fn has_lows<K: Super, P: IntRegister>() -> bool {
     K::MINIMA || offset::<K, P>() != 0
 }
 
 /// Two i16 of each row, the factors of the sums of pair `n` of groups of sixteen columns: minima, or scales times the
 /// negative offset.
 #[inline(always)]
-unsafe fn lows_of<K: Super, P: Part>(minima: [P; 4], n: usize) -> P {
+unsafe fn lows_of<K: Super, P: IntRegister>(minima: [P; 4], n: usize) -> P {
     let by = if K::MINIMA { 1 } else { -offset::<K, P>() };
     // SAFETY: the caller has the instructions.
     unsafe {

@@ -9,7 +9,7 @@ use crate::kernels::gemm::formats::super_blocks::{Super, column};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::bytes::{Bytes, put};
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Floats, Group, Ints, Part};
+use crate::kernels::simd::ints::{Floats, Group, IntRegister, Ints};
 use crate::kernels::simd::lanes::{Lanes, Real, Register};
 
 /// Number of blocks of a row in a panel: two panels fill two thirds of the L1 cache.
@@ -31,7 +31,7 @@ const GROUPS: usize = 16;
 struct Block {
     /// Codes of four columns.
     codes: [Line; FOURS],
-    /// The scale of a group of columns, as `Part::factor`.
+    /// The scale of a group of columns, as `IntRegister::factor`.
     scales: [Line; GROUPS],
     /// Two i16 for each two groups of sixteen columns: minima, or scales times the negative offset.
     lows: [Line; GROUPS / 2],
@@ -50,7 +50,7 @@ struct Sums([f32; PANELS * ROWS]);
 
 /// The columns that panels hold, with some tokens.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct PanelRange<'a> {
     task: &'a Task<'a>,
     /// The first of the tokens.
     token: usize,
@@ -64,7 +64,7 @@ struct Place<'a> {
     each: usize,
 }
 
-impl Place<'_> {
+impl PanelRange<'_> {
     /// The values, scale and sums of token `t` for block `b`.
     #[inline]
     fn at(&self, t: usize, b: usize) -> (*const i8, *const f32, *const i16) {
@@ -84,7 +84,7 @@ impl Place<'_> {
         let (from, each) = (self.from + b * self.each, self.each);
         for row in from + n * each / of..(PANELS * ROWS).min(from + (n + 1) * each / of) {
             let row = self.ahead.wrapping_add(row * self.task.row_bytes);
-            L::Part::fetch_lines(row, BLOCKS * K::BYTES + 64);
+            L::Register::fetch_lines(row, BLOCKS * K::BYTES + 64);
         }
     }
 }
@@ -108,8 +108,8 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
                     let ahead =
                         task.packed.as_ptr().wrapping_add(next.0 * task.row_bytes + next.1 * K::BYTES);
                     let (token, from) = (start + n * TILE, n * each * count);
-                    let place = Place { task, token, block: at, blocks: count, ahead, from, each };
-                    by_count!(sums.len(), T in 1 2 3 4, tile::<K, T>(isa, panels, place, sums), else unreachable!());
+                    let range = PanelRange { task, token, block: at, blocks: count, ahead, from, each };
+                    by_count!(sums.len(), T in 1 2 3 4, tile::<K, T>(isa, panels, range, sums), else unreachable!());
                 }
             }
             for (t, sums) in sums.iter().enumerate() {
@@ -120,21 +120,21 @@ pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 }
 
 by_isa!(
-    /// Adds the products of the columns of `place` to the sums of `T` tokens, block by block.
-    fn tile<K: Super, const T: usize>(panels: &Panels, place: Place, sums: &mut [Sums])
+    /// Adds the products of the columns of `range` to the sums of `T` tokens, block by block.
+    fn tile<K: Super, const T: usize>(panels: &Panels, range: PanelRange, sums: &mut [Sums])
         = tile_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn tile_in<I: Ints, K: Super, const T: usize>(panels: &Panels, place: Place, sums: &mut [Sums]) {
+unsafe fn tile_in<I: Ints, K: Super, const T: usize>(panels: &Panels, range: PanelRange, sums: &mut [Sums]) {
     let sums = sums.first_chunk_mut::<T>().expect("sums of each token");
-    for b in 0..place.blocks {
-        // SAFETY (of both): the caller has the instructions; block b is one of `place`.
+    for b in 0..range.blocks {
+        // SAFETY (of both): the caller has the instructions; block b is one of `range`.
         if I::PANELS == PANELS {
-            unsafe { block::<I, K, T, PANELS>(panels.each_ref().map(|panel| &panel[b]), place, b, 0, sums) };
+            unsafe { block::<I, K, T, PANELS>(panels.each_ref().map(|panel| &panel[b]), range, b, 0, sums) };
         } else {
             for (n, panel) in panels.iter().enumerate() {
-                unsafe { block::<I, K, T, 1>([&panel[b]], place, b, n, sums) };
+                unsafe { block::<I, K, T, 1>([&panel[b]], range, b, n, sums) };
             }
         }
     }
@@ -144,7 +144,7 @@ unsafe fn tile_in<I: Ints, K: Super, const T: usize>(panels: &Panels, place: Pla
 #[inline(always)]
 unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
     panels: [&Block; P],
-    place: Place,
+    range: PanelRange,
     b: usize,
     n: usize,
     sums: &mut [Sums; T],
@@ -153,20 +153,20 @@ unsafe fn block<I: Ints, K: Super, const T: usize, const P: usize>(
     unsafe {
         let mut x = [(std::ptr::null(), std::ptr::null(), std::ptr::null()); T];
         for t in 0..T {
-            x[t] = place.at(t, b);
+            x[t] = range.at(t, b);
         }
         let zero = [[I::zero(); P]; T];
         let mut dots = zero;
-        if !K::MINIMA && has_lows::<K, I::Part>() {
+        if !K::MINIMA && has_lows::<K, I::Register>() {
             lows::<I, T, P>(panels, x.map(|x| x.2), &mut dots);
         }
         for g in 0..FOURS / K::GROUP {
             let parts = FOURS / K::GROUP;
-            place.fetch::<I::Lanes, K>(b, n / P * parts + g, PANELS / P * parts);
+            range.fetch::<I::Lanes, K>(b, n / P * parts + g, PANELS / P * parts);
             let groups =
                 panels.map(|p| Group { codes: p.codes.as_ptr().add(g * K::GROUP), scale: &p.scales[g] });
             let x = x.map(|x| x.0.add(4 * K::GROUP * g));
-            match K::SIGNED && !I::Part::UNSIGNED {
+            match K::SIGNED && !I::Register::UNSIGNED {
                 true => I::add_group::<true, T, P>(&mut dots, K::GROUP, K::STEPS, groups, x),
                 false => I::add_group::<false, T, P>(&mut dots, K::GROUP, K::STEPS, groups, x),
             }
@@ -234,13 +234,13 @@ by_isa!(
 
 #[inline(always)]
 unsafe fn fill_in<I: Ints, K: Super>(panel: &mut [Block], task: &Task, first: usize, from: usize) {
-    align_frame::<K, I::Part>();
+    align_frame::<K, I::Register>();
     assert!((from + panel.len()) * K::BYTES <= task.row_bytes);
     let rows = task.addresses(first, ROWS);
     for (b, block) in panel.iter_mut().enumerate() {
-        for part in 0..ROWS / I::Part::ROWS {
+        for part in 0..ROWS / I::Register::ROWS {
             // SAFETY: the caller has the instructions; a block of each row, as just checked.
-            unsafe { block.fill::<I, K>(&rows[part * I::Part::ROWS..], (from + b) * K::BYTES, part) };
+            unsafe { block.fill::<I, K>(&rows[part * I::Register::ROWS..], (from + b) * K::BYTES, part) };
         }
     }
 }
@@ -251,27 +251,27 @@ impl Block {
     unsafe fn fill<I: Ints, K: Super>(&mut self, rows: &[*const u8], at: usize, part: usize) {
         // SAFETY: the caller's promise; part of a line, or of sixteen floats.
         unsafe {
-            let first = part * I::Part::ROWS;
+            let first = part * I::Register::ROWS;
             let d = Floats::<I>::halves(rows, at + K::D).mul(Real::splat(K::UNIT));
             d.store(self.d.as_mut_ptr().add(first));
             let min = Floats::<I>::halves(rows, at + K::MIN).mul(Real::splat(-1.0));
             min.store(self.min.as_mut_ptr().add(first));
             for side in 0..2 {
-                let packed = K::packed::<I::Part>(rows, at, side);
+                let packed = K::packed::<I::Register>(rows, at, side);
                 for j in 0..4 {
                     let codes = K::codes(&packed, j);
                     for k in 0..8 {
-                        let flip = K::SIGNED && I::Part::UNSIGNED;
+                        let flip = K::SIGNED && I::Register::UNSIGNED;
                         let code = if flip { codes[k].flip() } else { codes[k] };
                         I::put(&mut self.codes, column::<K>(k, side) / 4 + j, part, code);
                     }
                 }
             }
-            let [scales, minima] = K::scales::<I::Part>(rows, at);
+            let [scales, minima] = K::scales::<I::Register>(rows, at);
             for group in 0..FOURS / K::GROUP {
                 put(&mut self.scales[group], part, scales[group / 4].factor(group % 4));
             }
-            for n in 0..if has_lows::<K, I::Part>() { GROUPS / 2 } else { 0 } {
+            for n in 0..if has_lows::<K, I::Register>() { GROUPS / 2 } else { 0 } {
                 put(&mut self.lows[n], part, lows_of::<K, _>(minima, n));
             }
         }
