@@ -37,13 +37,13 @@ impl Progress for () {
 pub struct Bar {
     program: String,
     terminal: bool,
-    line: Line,
+    line: ProgressLine,
     drawn: bool,
 }
 
 impl Bar {
     pub fn new(program: &str) -> Self {
-        let line = Line::new("", 0, Instant::now());
+        let line = ProgressLine::new("", 0, Instant::now());
         Self { program: program.to_owned(), terminal: io::stderr().is_terminal(), line, drawn: false }
     }
 }
@@ -62,7 +62,7 @@ impl Progress for Bar {
 
     fn begin(&mut self, file: &str, size: u64) {
         self.end();
-        self.line = Line::new(file, size, Instant::now());
+        self.line = ProgressLine::new(file, size, Instant::now());
         if !self.terminal {
             self.note(&format!("downloading {} ({})", printable(file), bytes(size)));
         }
@@ -90,7 +90,7 @@ impl Progress for Bar {
 
 /// The line of a file, by itself. indicatif is not used for it: its bars come in bursts of more than ten in a second,
 /// and take several lines on a narrow terminal.
-struct Line {
+struct ProgressLine {
     name: String,
     size: u64,
     began: Instant,
@@ -99,7 +99,7 @@ struct Line {
     shown: Option<Instant>,
 }
 
-impl Line {
+impl ProgressLine {
     fn new(file: &str, size: u64, began: Instant) -> Self {
         let name = file.rsplit('/').next().unwrap_or(file);
         let name = printable(name).chars().take(LONGEST_NAME).collect();
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn a_line_is_drawn_ten_times_a_second_and_at_the_end() {
         let began = Instant::now();
-        let mut line = Line::new("q/tiny\x1b[2J.gguf", 4 << 20, began);
-        let drawn = |line: &mut Line, ms| line.due(ms << 10, began + Duration::from_millis(ms));
+        let mut line = ProgressLine::new("q/tiny\x1b[2J.gguf", 4 << 20, began);
+        let drawn = |line: &mut ProgressLine, ms| line.due(ms << 10, began + Duration::from_millis(ms));
         assert_eq!((0..1000).filter(|&ms| drawn(&mut line, ms).is_some()).count(), 10);
         let expected = "tiny[2J.gguf  25% [#####...............] 1.0 MiB of 4.0 MiB, 1000.0 KiB/s, 0:03 left";
         assert_eq!(line.due(1 << 20, began + Duration::from_millis(1024)).unwrap(), expected);
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_this_download() {
         let began = Instant::now();
-        let mut line = Line::new("a", 3 << 20, began);
+        let mut line = ProgressLine::new("a", 3 << 20, began);
         assert!(line.due(1 << 20, began).unwrap().ends_with("1.0 MiB of 3.0 MiB, 0 bytes/s"));
         let later = line.due(2 << 20, began + Duration::from_secs(100)).unwrap();
         assert!(later.ends_with("2.0 MiB of 3.0 MiB, 10.2 KiB/s, 1:40 left"), "{later}");
-        assert!(Line::new("a", 0, began).due(0, began).unwrap().starts_with("a 100% ["));
+        assert!(ProgressLine::new("a", 0, began).due(0, began).unwrap().starts_with("a 100% ["));
     }
 
     #[test]

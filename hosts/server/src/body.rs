@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::run::Call;
-use crate::work::{Cost, Line};
+use crate::work::{Cost, WorkQueue};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::StatusCode;
 use futures_util::StreamExt as _;
@@ -32,7 +32,7 @@ pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
     let cost = Cost { peer: call.peer, bytes: length };
     let parse = move || (parse(bytes, limits, &mut lease), lease);
     let app = call.app.clone();
-    let (fields, lease) = app.work.run(Line::of(length), cost, parse).await;
+    let (fields, lease) = app.work.run(WorkQueue::of(length), cost, parse).await;
     call.lease = lease;
     Ok((fields?, length))
 }

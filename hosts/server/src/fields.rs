@@ -215,7 +215,7 @@ mod tests {
 
     #[derive(Debug, Default, serde::Deserialize)]
     #[serde(default)]
-    struct Part {
+    struct Subset {
         n: Option<Whole<1, 128>>,
         #[serde(alias = "heat")]
         heats: Option<Whole<0, 100>>,
@@ -228,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn a_part_takes_its_fields_and_leaves_the_others() {
+    fn a_subset_takes_its_fields_and_leaves_the_others() {
         let mut fields = fields(json!({"n": 2, "heat": 5, "other": 1, "nothing": null}));
-        let taken: Part = fields.take().unwrap();
+        let taken: Subset = fields.take().unwrap();
         assert_eq!((taken.n, taken.heats), (Some(Whole(2)), Some(Whole(5))));
         assert!(taken.stream.is_none() && taken.list.is_none());
         assert_eq!(fields.unknown().collect::<Vec<_>>(), ["other"]);
@@ -259,7 +259,7 @@ mod tests {
             (json!({"list": ["a", 1]}), "'list[1]' must be a text"),
             (json!({"list": {}}), "'list' must be a list"),
         ] {
-            let failure = fields(value).take::<Part>().unwrap_err();
+            let failure = fields(value).take::<Subset>().unwrap_err();
             assert_eq!(failure.message, words);
         }
     }

@@ -9,7 +9,7 @@ use crate::models::Held;
 use crate::serve::Answering;
 use crate::stream;
 use crate::watch::Trace;
-use crate::work::{Cost, Line};
+use crate::work::{Cost, WorkQueue};
 use axum::body::Body;
 use axum::http::{HeaderMap, Response, header, request::Parts};
 use std::hash::{BuildHasher as _, RandomState};
@@ -219,7 +219,7 @@ pub async fn run<A: Api>(mut call: Call, fields: Fields, length: usize) -> Resul
     let cost = call.cost(length);
     let (call, held, read) = work
         .work
-        .run(Line::of(length), cost, move || {
+        .run(WorkQueue::of(length), cost, move || {
             let mut fields = fields;
             let read = A::read(&call, &held, &mut fields).and_then(|read| {
                 call.app.unknown_fields(&fields)?;
@@ -286,15 +286,15 @@ async fn begin(
     bytes: usize,
 ) -> Result<(Held, Vec<bn::Stream>)> {
     let work = &call.app.work;
-    let line = work.line_of(&requests, bytes);
+    let queue = work.queue_of(&requests, bytes);
     let kind = requests.first().map_or("prompt", kind_of);
     let submit = move || {
         let begun = Instant::now();
         let streams = held.engine.submit_batch(&requests);
         (held, streams, begun.elapsed())
     };
-    let (held, streams, took) = work.run(line, call.cost(bytes), submit).await;
-    work.submitted(line, streams.is_ok(), took);
+    let (held, streams, took) = work.run(queue, call.cost(bytes), submit).await;
+    work.submitted(queue, streams.is_ok(), took);
     let streams = streams.map_err(|error| held.failure(&error).of_prompt(kind))?;
     Ok((held, streams))
 }
@@ -355,7 +355,7 @@ async fn whole<A: Api>(
     let size = answers.iter().map(held_by).sum();
     let (mut call, text) = app
         .work
-        .run(Line::of_answer(size), call.cost(size), move || (call, api.whole(answers, &totals)))
+        .run(WorkQueue::of_answer(size), call.cost(size), move || (call, api.whole(answers, &totals)))
         .await;
     let text = text?;
     call.lease.take(text.len())?;

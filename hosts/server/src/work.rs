@@ -1,5 +1,5 @@
-//! Threads for long work, so that the runtime's few serve other clients meanwhile. Each line has its own threads, so nothing
-//! quick waits for something slow. Within a line, clients that used its threads least and ask for least come first, as do
+//! Threads for long work, so that the runtime's few serve other clients meanwhile. Each queue has its own threads, so nothing
+//! quick waits for something slow. Within a queue, clients that used its threads least and ask for least come first, as do
 //! those that have waited longest.
 mod grammar;
 
@@ -20,9 +20,9 @@ const MS_OF_KIB: i64 = 64;
 const BUCKETS: usize = 256;
 const THREADS: usize = 2;
 
-/// Where work waits. Grammars may take seconds; those that did not the last time have a line of their own.
+/// Where work waits. Grammars may take seconds; those that did not the last time have a queue of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum WorkQueue {
     AtOnce,
     Quick,
     Slow,
@@ -32,10 +32,10 @@ pub enum Line {
     Grammar(Option<u64>),
 }
 
-/// The lines that have threads, and how nice these are: some run for seconds beside the engine's.
-const LINES: [i32; 4] = [0, 10, 0, 10];
+/// The queues that have threads, and how nice these are: some run for seconds beside the engine's.
+const QUEUES: [i32; 4] = [0, 10, 0, 10];
 
-impl Line {
+impl WorkQueue {
     /// For a body of so many bytes.
     pub fn of(bytes: usize) -> Self {
         match bytes {
@@ -50,7 +50,7 @@ impl Line {
         if bytes < LONG { Self::AtOnce } else { Self::Slow }
     }
 
-    fn place(self) -> Option<usize> {
+    fn index(self) -> Option<usize> {
         match self {
             Self::AtOnce => None,
             Self::Quick => Some(0),
@@ -69,17 +69,17 @@ pub struct Cost {
 }
 
 pub struct Work {
-    lines: Arc<Lines>,
+    queues: Arc<Queues>,
     grammars: Grammars,
 }
 
-struct Lines {
+struct Queues {
     state: Mutex<State>,
-    more: [Condvar; LINES.len()],
+    more: [Condvar; QUEUES.len()],
 }
 
 struct State {
-    queues: [Vec<Job>; LINES.len()],
+    queues: [Vec<Job>; QUEUES.len()],
     /// Jobs that threads run now.
     running: usize,
     /// Jobs so far.
@@ -110,44 +110,44 @@ impl Job {
 }
 
 impl State {
-    fn take(&mut self, place: usize) -> Option<Job> {
+    fn take(&mut self, index: usize) -> Option<Job> {
         let now = Instant::now();
         let seconds = now.saturating_duration_since(self.halved).as_secs();
         if seconds > 0 {
             self.halved = now;
             self.used.iter_mut().for_each(|used| *used = used.checked_shr(seconds as u32).unwrap_or(0));
         }
-        let (queue, used) = (&mut self.queues[place], &self.used);
+        let (queue, used) = (&mut self.queues[index], &self.used);
         let best = (0..queue.len()).min_by_key(|at| queue[*at].score(used, now))?;
         Some(queue.remove(best))
     }
 }
 
-impl Lines {
+impl Queues {
     /// The state is whole whenever the lock is free.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, place: usize, cost: Cost, run: Run) -> u64 {
+    fn put(&self, index: usize, cost: Cost, run: Run) -> u64 {
         let mut state = self.lock();
         state.count += 1;
         let id = state.count;
         let bucket = bucket_of(cost.peer);
-        state.queues[place].push(Job { id, bucket, bytes: cost.bytes, since: Instant::now(), run });
+        state.queues[index].push(Job { id, bucket, bytes: cost.bytes, since: Instant::now(), run });
         drop(state);
-        self.more[place].notify_one();
+        self.more[index].notify_one();
         id
     }
 
-    /// A thread of a line.
-    fn serve(&self, place: usize) {
+    /// A thread of a queue.
+    fn serve(&self, index: usize) {
         #[cfg(target_os = "linux")] // where the priority is that of the thread
-        let _ = rustix::process::setpriority_process(None, LINES[place]);
+        let _ = rustix::process::setpriority_process(None, QUEUES[index]);
         let mut state = self.lock();
         loop {
-            let Some(job) = state.take(place) else {
-                state = self.more[place].wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(job) = state.take(index) else {
+                state = self.more[index].wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             state.running += 1;
@@ -179,21 +179,21 @@ fn bucket_of(peer: Option<IpAddr>) -> usize {
 
 /// Work that somebody waits for. Without them, it does not begin.
 struct Waiting<'a> {
-    lines: &'a Lines,
-    place: usize,
+    queues: &'a Queues,
+    index: usize,
     id: u64,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut state = self.lines.lock();
-        let queue = &mut state.queues[self.place];
+        let mut state = self.queues.lock();
+        let queue = &mut state.queues[self.index];
         let Some(at) = queue.iter().position(|job| job.id == self.id) else { return };
         let job = queue.remove(at);
         drop(state);
         // To free all that it holds may take long.
         let cost = Cost { peer: None, bytes: 0 };
-        self.lines.put(
+        self.queues.put(
             0,
             cost,
             Box::new(move || {
@@ -213,47 +213,47 @@ impl Work {
             used: [0; BUCKETS],
             halved: Instant::now(),
         };
-        let lines = Arc::new(Lines { state: Mutex::new(state), more: Default::default() });
-        for place in (0..LINES.len()).flat_map(|place| [place; THREADS]) {
-            let lines = lines.clone();
-            std::thread::Builder::new().name(format!("work-{place}")).spawn(move || lines.serve(place))?;
+        let queues = Arc::new(Queues { state: Mutex::new(state), more: Default::default() });
+        for index in (0..QUEUES.len()).flat_map(|index| [index; THREADS]) {
+            let queues = queues.clone();
+            std::thread::Builder::new().name(format!("work-{index}")).spawn(move || queues.serve(index))?;
         }
-        Ok(Self { lines, grammars: Grammars::default() })
+        Ok(Self { queues, grammars: Grammars::default() })
     }
 
-    /// Runs `f`, on a thread of the line. It does not begin if this is dropped before. A panic goes on here.
+    /// Runs `f`, on a thread of the queue. It does not begin if this is dropped before. A panic goes on here.
     pub async fn run<T: Send + 'static>(
         &self,
-        line: Line,
+        queue: WorkQueue,
         cost: Cost,
         f: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let Some(place) = line.place() else { return f() };
+        let Some(index) = queue.index() else { return f() };
         let (sender, receiver) = oneshot::channel();
         let run = move || -> Told {
             let done = catch_unwind(AssertUnwindSafe(f));
             Box::new(move || drop(sender.send(done)))
         };
-        let id = self.lines.put(place, cost, Box::new(run));
-        let waiting = Waiting { lines: &self.lines, place, id };
+        let id = self.queues.put(index, cost, Box::new(run));
+        let waiting = Waiting { queues: &self.queues, index, id };
         let done = receiver.await.expect("work that is waited for is run");
         std::mem::forget(waiting); // it has left the queue
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The line to submit these requests in, which came in a body of so many bytes.
-    pub fn line_of(&self, requests: &[bn::Request], bytes: usize) -> Line {
-        self.grammars.line_of(requests, bytes).unwrap_or(Line::of(bytes))
+    /// The queue to submit these requests in, which came in a body of so many bytes.
+    pub fn queue_of(&self, requests: &[bn::Request], bytes: usize) -> WorkQueue {
+        self.grammars.queue_of(requests, bytes).unwrap_or(WorkQueue::of(bytes))
     }
 
-    /// Remembers how long requests of a line took to be submitted. A grammar that was refused may not have been compiled.
-    pub fn submitted(&self, line: Line, well: bool, took: Duration) {
-        self.grammars.submitted(line, well, took);
+    /// Remembers how long requests of a queue took to be submitted. A grammar that was refused may not have been compiled.
+    pub fn submitted(&self, queue: WorkQueue, well: bool, took: Duration) {
+        self.grammars.submitted(queue, well, took);
     }
 
     /// How much waits or is at work.
     pub fn working(&self) -> usize {
-        let state = self.lines.lock();
+        let state = self.queues.lock();
         state.running + state.queues.iter().map(Vec::len).sum::<usize>()
     }
 }
@@ -275,12 +275,12 @@ mod tests {
     #[tokio::test]
     async fn a_panic_goes_on_where_it_is_waited_for() {
         let work = Arc::new(Work::new().unwrap());
-        for line in [Line::AtOnce, Line::Quick] {
+        for queue in [WorkQueue::AtOnce, WorkQueue::Quick] {
             let work = work.clone();
-            let task = tokio::spawn(async move { work.run(line, COST, || panic!("of work")).await });
+            let task = tokio::spawn(async move { work.run(queue, COST, || panic!("of work")).await });
             assert!(task.await.unwrap_err().is_panic());
         }
-        assert_eq!(work.run(Line::Quick, COST, || 1).await, 1);
+        assert_eq!(work.run(WorkQueue::Quick, COST, || 1).await, 1);
         until(|| work.working() == 0).await;
     }
 
@@ -292,11 +292,11 @@ mod tests {
         let blocked = [(); THREADS].map(|()| {
             let (work, gate) = (work.clone(), gate.clone());
             tokio::spawn(async move {
-                work.run(Line::Slow, COST, move || drop(gate.lock().map(|gate| gate.recv()))).await
+                work.run(WorkQueue::Slow, COST, move || drop(gate.lock().map(|gate| gate.recv()))).await
             })
         });
         until(|| work.working() == THREADS).await;
-        let late = work.run(Line::Slow, COST, || panic!("it began"));
+        let late = work.run(WorkQueue::Slow, COST, || panic!("it began"));
         assert!(timeout(Duration::from_millis(20), late).await.is_err());
         until(|| work.working() == THREADS).await;
         drop(release);

@@ -5,7 +5,7 @@ use crate::failure::Result;
 use crate::fields::Fields;
 use crate::models::Held;
 use crate::run::{self, Call};
-use crate::work::Line;
+use crate::work::WorkQueue;
 use axum::body::Body;
 use axum::http::{Response, request::Parts};
 use std::sync::Arc;
@@ -27,6 +27,6 @@ async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<B
         let written = write(&mut call, &held, fields);
         (call, written)
     };
-    let (call, written) = app.work.run(Line::of(length), cost, work).await;
+    let (call, written) = app.work.run(WorkQueue::of(length), cost, work).await;
     Ok(run::json(written?, call))
 }

@@ -52,7 +52,7 @@ impl Models {
                     let why = "the server has no memory for this model";
                     state.fail(|of| of == at, &Failure::unavailable("model_unavailable", why, 0));
                 }
-                Step::Rest if state.waiters.iter().any(|of| state.residence.places[of.at].is_free()) => {}
+                Step::Rest if state.waiters.iter().any(|of| state.residence.models[of.at].is_free()) => {}
                 Step::Rest => drop(self.wait(state)),
             }
         }

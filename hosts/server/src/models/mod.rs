@@ -145,7 +145,7 @@ impl Models {
     }
 
     fn hold(self: &Arc<Self>, state: &mut State, at: usize, adapter: Option<usize>) -> Option<Held> {
-        let loaded = state.loaded[at].clone().filter(|_| state.residence.places[at].is_free())?;
+        let loaded = state.loaded[at].clone().filter(|_| state.residence.models[at].is_free())?;
         state.residence.hold(at);
         Some(Held { models: self.clone(), at, loaded, adapter, keep: OnceLock::new() })
     }

@@ -15,9 +15,9 @@ pub struct Limits {
     pub idle: Duration,
 }
 
-/// One model's part.
+/// The state of one model.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct Residency {
     /// It is loaded.
     pub here: bool,
     /// The size of its files.
@@ -40,7 +40,7 @@ pub struct Place {
 
 pub struct Residence {
     limits: Limits,
-    pub places: Vec<Place>,
+    pub models: Vec<Residency>,
 }
 
 /// To be done next.
@@ -53,7 +53,7 @@ pub enum Step {
     Refuse(usize),
 }
 
-impl Place {
+impl Residency {
     fn bytes(&self) -> u64 {
         if self.here { self.file_bytes.max(self.held_bytes) } else { self.file_bytes }
     }
@@ -66,43 +66,43 @@ impl Place {
 
 impl Residence {
     pub fn new(limits: Limits) -> Self {
-        Self { limits, places: Vec::new() }
+        Self { limits, models: Vec::new() }
     }
 
     /// A request begins to hold the model, which is free.
     pub fn hold(&mut self, at: usize) {
-        self.places[at].users += 1;
+        self.models[at].users += 1;
     }
 
     /// A request lets go of it, and says how long it should stay.
     pub fn leave(&mut self, at: usize, keep: Option<Duration>, now: Duration) {
-        let place = &mut self.places[at];
-        place.keep = keep;
-        place.users = place.users.saturating_sub(1);
-        if place.users == 0 {
-            place.used = now;
+        let model = &mut self.models[at];
+        model.keep = keep;
+        model.users = model.users.saturating_sub(1);
+        if model.users == 0 {
+            model.used = now;
         }
     }
 
     /// How long an idle model stays if nobody asks for it.
     pub fn left(&self, at: usize, now: Duration) -> Duration {
-        let place = &self.places[at];
-        let stays = place.keep.unwrap_or(self.limits.idle);
-        let idle = if place.users > 0 { Duration::ZERO } else { now.saturating_sub(place.used) };
+        let model = &self.models[at];
+        let stays = model.keep.unwrap_or(self.limits.idle);
+        let idle = if model.users > 0 { Duration::ZERO } else { now.saturating_sub(model.used) };
         if stays == FOREVER { FOREVER } else { stays.saturating_sub(idle) }
     }
 
     /// When `turn` may have something to do though nothing happens until then.
     pub fn due(&self, now: Duration) -> Option<Duration> {
-        let idle = self.loaded().filter(|at| self.places[*at].users == 0);
+        let idle = self.loaded().filter(|at| self.models[*at].users == 0);
         idle.map(|at| self.left(at, now)).filter(|left| *left != FOREVER).min()
     }
 
     /// Says what is to be done. `wanted`: the model that is not loaded for which a request has waited longest.
     pub fn turn(&mut self, wanted: Option<usize>, now: Duration) -> Step {
         let Some(wanted) = wanted else {
-            self.places.iter_mut().for_each(|place| place.leaves = false);
-            let idle = self.loaded().find(|at| self.places[*at].users == 0 && self.left(*at, now).is_zero());
+            self.models.iter_mut().for_each(|model| model.leaves = false);
+            let idle = self.loaded().find(|at| self.models[*at].users == 0 && self.left(*at, now).is_zero());
             return idle.map_or(Step::Rest, |at| self.let_go(at));
         };
         if self.fits(wanted) {
@@ -110,12 +110,12 @@ impl Residence {
         }
         match self.victim() {
             None => {
-                self.places[wanted].short_of_memory = false;
+                self.models[wanted].short_of_memory = false;
                 Step::Refuse(wanted)
             }
             // Those that it answers come to their ends first.
-            Some(at) if self.places[at].users > 0 => {
-                self.places[at].leaves = true;
+            Some(at) if self.models[at].users > 0 => {
+                self.models[at].leaves = true;
                 Step::Rest
             }
             Some(at) => self.let_go(at),
@@ -123,42 +123,42 @@ impl Residence {
     }
 
     fn let_go(&mut self, at: usize) -> Step {
-        self.places[at].here = false;
+        self.models[at].here = false;
         Step::LetGo(at)
     }
 
     pub fn loaded(&self) -> impl Iterator<Item = usize> {
-        (0..self.places.len()).filter(|at| self.places[*at].here)
+        (0..self.models.len()).filter(|at| self.models[*at].here)
     }
 
     fn fits(&self, wanted: usize) -> bool {
-        let place = &self.places[wanted];
-        let needs = place.file_bytes.saturating_add(place.more_bytes);
-        let bytes = self.loaded().fold(needs, |sum, at| sum.saturating_add(self.places[at].bytes()));
+        let model = &self.models[wanted];
+        let needs = model.file_bytes.saturating_add(model.more_bytes);
+        let bytes = self.loaded().fold(needs, |sum, at| sum.saturating_add(self.models[at].bytes()));
         let count = 1 + self.loaded().count();
         let Limits { loaded, bytes: most, .. } = self.limits;
-        !place.short_of_memory && (loaded == 0 || count <= loaded) && (most == 0 || bytes <= most)
+        !model.short_of_memory && (loaded == 0 || count <= loaded) && (most == 0 || bytes <= most)
     }
 
     /// The one that was used least lately; those that are in use come last.
     fn victim(&self) -> Option<usize> {
-        self.loaded().min_by_key(|at| (self.places[*at].users > 0, self.places[*at].used))
+        self.loaded().min_by_key(|at| (self.models[*at].users > 0, self.models[*at].used))
     }
 
     pub fn has_come(&mut self, at: usize, now: Duration) {
-        let place = &mut self.places[at];
-        (place.here, place.used, place.keep, place.held_bytes) = (true, now, None, 0);
+        let model = &mut self.models[at];
+        (model.here, model.used, model.keep, model.held_bytes) = (true, now, None, 0);
     }
 
     /// It could not be loaded. True: it shall be tried again once another one is gone, which may give it the memory.
     pub fn has_not_come(&mut self, at: usize, lacks_memory: bool) -> bool {
-        self.places[at].short_of_memory = lacks_memory && self.victim().is_some();
-        self.places[at].short_of_memory
+        self.models[at].short_of_memory = lacks_memory && self.victim().is_some();
+        self.models[at].short_of_memory
     }
 
     pub fn has_gone(&mut self, at: usize) {
-        self.places[at].leaves = false;
-        self.places.iter_mut().for_each(|place| place.short_of_memory = false);
+        self.models[at].leaves = false;
+        self.models.iter_mut().for_each(|model| model.short_of_memory = false);
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     fn residence(models: usize, limits: Limits) -> Residence {
         let mut residence = Residence::new(limits);
-        residence.places = vec![Place { file_bytes: 100, ..Place::default() }; models];
+        residence.models = vec![Residency { file_bytes: 100, ..Residency::default() }; models];
         residence
     }
 
@@ -202,7 +202,7 @@ mod tests {
         load(&mut r, 0, S);
         r.hold(0);
         assert_eq!(r.turn(Some(1), S), Step::Rest);
-        assert!(!r.places[0].is_free());
+        assert!(!r.models[0].is_free());
         r.leave(0, None, 2 * S);
         assert_eq!(r.turn(Some(1), 2 * S), Step::LetGo(0));
     }
@@ -214,22 +214,22 @@ mod tests {
         r.hold(0);
         assert_eq!(r.turn(Some(1), S), Step::Rest);
         assert_eq!(r.turn(None, S), Step::Rest);
-        assert!(r.places[0].is_free());
+        assert!(r.models[0].is_free());
     }
 
     #[test]
     fn bytes_are_those_that_were_found_or_of_files() {
         let mut r = residence(2, Limits { bytes: 250, ..unbounded() });
-        r.places[1].more_bytes = 30;
+        r.models[1].more_bytes = 30;
         load(&mut r, 0, S);
-        r.places[0].held_bytes = 121;
+        r.models[0].held_bytes = 121;
         assert_eq!(r.turn(Some(1), S), Step::LetGo(0));
         r.has_gone(0);
         load(&mut r, 1, S);
         let mut small = residence(1, Limits { bytes: 99, ..unbounded() });
         assert_eq!(small.turn(Some(0), S), Step::Refuse(0));
-        small.places[0].file_bytes = u64::MAX; // sums do not wrap
-        small.places[0].more_bytes = u64::MAX;
+        small.models[0].file_bytes = u64::MAX; // sums do not wrap
+        small.models[0].more_bytes = u64::MAX;
         assert_eq!(small.turn(Some(0), S), Step::Refuse(0));
     }
 

@@ -41,12 +41,12 @@ impl State {
     /// Makes places for models that came to the list, and takes the sizes of their files. Those whose files are gone need
     /// not stay.
     pub fn settle(&mut self) {
-        self.residence.places.resize_with(self.list.models.len(), Default::default);
+        self.residence.models.resize_with(self.list.models.len(), Default::default);
         self.loaded.resize_with(self.list.models.len(), Default::default);
-        for (place, model) in self.residence.places.iter_mut().zip(&self.list.models) {
-            (place.file_bytes, place.more_bytes) = (model.files.bytes, model.options.kv_cache);
+        for (residency, model) in self.residence.models.iter_mut().zip(&self.list.models) {
+            (residency.file_bytes, residency.more_bytes) = (model.files.bytes, model.options.kv_cache);
             if !model.present {
-                place.keep = Some(Duration::ZERO);
+                residency.keep = Some(Duration::ZERO);
             }
         }
     }
@@ -76,13 +76,13 @@ impl State {
     /// The model that is to be loaded next: for the request that has waited longest.
     pub fn wanted(&self) -> Option<usize> {
         let waited = self.waiters.iter().map(|waiter| waiter.at);
-        self.first.into_iter().chain(waited).find(|at| !self.residence.places[*at].here)
+        self.first.into_iter().chain(waited).find(|at| !self.residence.models[*at].here)
     }
 
     pub fn measure(&mut self) {
-        for (place, loaded) in self.residence.places.iter_mut().zip(&self.loaded) {
+        for (residency, loaded) in self.residence.models.iter_mut().zip(&self.loaded) {
             let stats = loaded.as_ref().and_then(|loaded| loaded.engine.stats().ok());
-            place.held_bytes = stats.map_or(place.held_bytes, |stats| stats.memory_used_bytes);
+            residency.held_bytes = stats.map_or(residency.held_bytes, |stats| stats.memory_used_bytes);
         }
     }
 

@@ -2,7 +2,7 @@
 use super::exchange;
 use super::io::{Socket, Timed};
 use super::link::Link;
-use super::pool::{Phase, Place};
+use super::pool::{Phase, PoolEntry};
 use crate::app::App;
 use axum::http::Request;
 use hyper::body::Incoming;
@@ -28,22 +28,22 @@ const STREAMS: u32 = 128;
 /// The least that hyper takes for its buffer.
 const LEAST_BUFFER: usize = 8192;
 
-pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, place: Place) {
+pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, entry: PoolEntry) {
     let _ = stream.set_nodelay(true); // a token does not wait for the one before it to be received
     let socket = Socket::new(stream);
-    let link = Arc::new(Link::new(app, peer, place));
+    let link = Arc::new(Link::new(app, peer, entry));
     tokio::select! {
         biased;
         ended = talk(&socket, &link) => {
             if ended {
-                link.place.go(Phase::Lingers);
+                link.entry.go(Phase::Lingers);
                 tokio::select! {
-                    () = link.place.evicted() => {}
+                    () = link.entry.evicted() => {}
                     _ = timeout(LINGER, Box::pin(socket.drain())) => {}
                 }
             }
         }
-        () = link.place.evicted() => {}
+        () = link.entry.evicted() => {}
         () = hung_up(&socket, &link) => {}
         () = link.stalled() => {}
     }

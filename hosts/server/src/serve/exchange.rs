@@ -48,7 +48,7 @@ pub async fn answer(link: Arc<Link>, request: Request<Incoming>) -> Response<Ans
 async fn pass(link: &Link, mut parts: Parts, body: Body) -> Result<Response<Body>> {
     let app = &link.app;
     head::check(&parts, app.options.max_header)?;
-    let route = match router::find(app, &mut parts, link.place.extra)? {
+    let route = match router::find(app, &mut parts, link.entry.extra)? {
         Way::To(route) => route,
         Way::Answered(response) => return Ok(response),
     };
@@ -87,7 +87,7 @@ async fn caught<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
 
 /// Whether the connection ends with this answer: later bytes may be no request, or others wait for it.
 fn closes(link: &Link, arrival: &Arrival) -> bool {
-    !arrival.is_whole() || link.place.extra || link.app.life.state() > State::Serving
+    !arrival.is_whole() || link.entry.extra || link.app.life.state() > State::Serving
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! A connection, as its sockets and its requests see it: who waits for whom, and how long.
-use super::pool::{Phase, Place};
+use super::pool::{Phase, PoolEntry};
 use crate::app::App;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ pub const PROGRESS: usize = 16 << 10;
 pub struct Link {
     pub app: Arc<App>,
     pub peer: IpAddr,
-    pub place: Place,
+    pub entry: PoolEntry,
     /// Requests that are under way. With HTTP/2 there may be several.
     active: watch::Sender<usize>,
     waits: Mutex<Waits>,
@@ -39,13 +39,13 @@ struct Waits {
 pub struct Active(pub Arc<Link>);
 
 impl Link {
-    pub fn new(app: Arc<App>, peer: IpAddr, place: Place) -> Self {
+    pub fn new(app: Arc<App>, peer: IpAddr, entry: PoolEntry) -> Self {
         app.life.connections.fetch_add(1, Ordering::Relaxed);
         let until = Some(Instant::now() + app.options.receive_timeout);
         Self {
             app,
             peer,
-            place,
+            entry,
             active: watch::Sender::new(0),
             waits: Mutex::new(Waits { idle: true, until }),
             stuffed: AtomicBool::new(false),
@@ -83,13 +83,13 @@ impl Link {
         let until = waits.until.take().unwrap_or_else(|| Instant::now() + self.app.options.receive_timeout);
         self.active.send_modify(|active| *active += 1);
         self.app.life.exchanges.fetch_add(1, Ordering::Relaxed);
-        self.place.go(Phase::Receives);
+        self.entry.go(Phase::Receives);
         (Active(self.clone()), until)
     }
 
     /// A request's body has come.
     pub fn answer(&self) {
-        self.place.go(Phase::Answers);
+        self.entry.go(Phase::Answers);
     }
 
     pub async fn answers(&self) {
@@ -135,7 +135,7 @@ impl Drop for Active {
         link.app.life.exchanges.fetch_sub(1, Ordering::Relaxed);
         if link.is_idle() {
             *waits = Waits { idle: true, until: Some(Instant::now() + link.app.options.idle_timeout) };
-            link.place.go(Phase::Waits);
+            link.entry.go(Phase::Waits);
         }
     }
 }

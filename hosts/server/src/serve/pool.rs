@@ -43,8 +43,8 @@ struct Listed {
     evicted: Arc<Notify>,
 }
 
-/// A connection's place in the pool. It leaves when this is dropped.
-pub struct Place {
+/// A connection's entry in the pool. It leaves when this is dropped.
+pub struct PoolEntry {
     pool: Arc<Pool>,
     evicted: Arc<Notify>,
     /// Beyond the most: it may ask for the state alone.
@@ -88,7 +88,7 @@ impl Pool {
         self.lock().listed.values().filter(|listed| listed.phase == Phase::Lingers).count()
     }
 
-    pub fn enter(self: &Arc<Self>) -> Place {
+    pub fn enter(self: &Arc<Self>) -> PoolEntry {
         let mut all = self.lock();
         if all.listed.len() >= self.most {
             all.evict();
@@ -96,7 +96,7 @@ impl Pool {
         let extra = all.listed.len() >= self.most;
         let evicted = Arc::new(Notify::new());
         let number = all.list(Phase::Waits, evicted.clone()).into();
-        Place { pool: self.clone(), evicted, extra, number }
+        PoolEntry { pool: self.clone(), evicted, extra, number }
     }
 }
 
@@ -120,7 +120,7 @@ impl All {
     }
 }
 
-impl Place {
+impl PoolEntry {
     /// Goes on to a phase. One that was evicted stays out.
     pub fn go(&self, phase: Phase) {
         let mut all = self.pool.lock();
@@ -142,7 +142,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PoolEntry {
     fn drop(&mut self) {
         self.pool.lock().listed.remove(&self.number.load(Ordering::Relaxed));
         self.pool.closed.notify_one();
@@ -185,7 +185,7 @@ mod tests {
     fn there_is_an_end_to_extra_ones() {
         let pool = Pool::new(1);
         let all: Vec<_> = (0..=EXTRA).map(|_| pool.enter()).collect();
-        all.iter().for_each(|place| place.go(Phase::Answers));
+        all.iter().for_each(|entry| entry.go(Phase::Answers));
         assert!(!pool.has_room());
         all[3].go(Phase::Lingers);
         sleep(FRESH);

@@ -1,6 +1,6 @@
 //! A grammar that compiled quickly the last time need not wait after unknown ones. It may be slow again, as the engine keeps
-//! few compiled grammars. So known ones have a line of their own, and no grammar is ever in the line of bodies.
-use super::Line;
+//! few compiled grammars. So known ones have a queue of their own, and no grammar is ever in the queue of bodies.
+use super::WorkQueue;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ const LONG: usize = 64 << 10;
 const KNOWN: usize = 1024;
 
 pub(super) struct Grammars {
-    /// Hashes, each at its place. Clients do not see the key.
+    /// Hashes, each at its index. Clients do not see the key.
     known: Mutex<Box<[u64; KNOWN]>>,
     key: RandomState,
 }
@@ -27,19 +27,19 @@ impl Default for Grammars {
 
 impl Grammars {
     /// None: there is no grammar. Requests of one body have the same.
-    pub fn line_of(&self, requests: &[bn::Request], bytes: usize) -> Option<Line> {
+    pub fn queue_of(&self, requests: &[bn::Request], bytes: usize) -> Option<WorkQueue> {
         let request = requests.iter().find(|request| request.constraint.is_some())?;
         if bytes > LONG {
-            return Some(Line::Grammar(None));
+            return Some(WorkQueue::Grammar(None));
         }
         let hash = self.hash(request).max(1);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(if known[place(hash)] == hash { Line::Known(hash) } else { Line::Grammar(Some(hash)) })
+        Some(if known[index(hash)] == hash { WorkQueue::Known(hash) } else { WorkQueue::Grammar(Some(hash)) })
     }
 
-    pub fn submitted(&self, line: Line, well: bool, took: Duration) {
-        let (Line::Known(hash) | Line::Grammar(Some(hash))) = line else { return };
-        let known = &mut self.known.lock().unwrap_or_else(PoisonError::into_inner)[place(hash)];
+    pub fn submitted(&self, queue: WorkQueue, well: bool, took: Duration) {
+        let (WorkQueue::Known(hash) | WorkQueue::Grammar(Some(hash))) = queue else { return };
+        let known = &mut self.known.lock().unwrap_or_else(PoisonError::into_inner)[index(hash)];
         if took >= QUICK && *known == hash {
             *known = 0;
         } else if took < QUICK && well {
@@ -59,7 +59,7 @@ impl Grammars {
     }
 }
 
-fn place(hash: u64) -> usize {
+fn index(hash: u64) -> usize {
     hash as usize % KNOWN
 }
 
@@ -89,17 +89,17 @@ mod tests {
     fn a_quick_grammar_is_known_whatever_was_said() {
         let grammars = Grammars::default();
         let [one, same, other] = [request("[1]", "[1]"), request("[2]", "[1]"), request("[1]", "[2]")];
-        let line = grammars.line_of(&[one], 10).unwrap();
-        assert!(matches!(line, Line::Grammar(Some(_))));
-        grammars.submitted(line, false, Duration::ZERO);
-        assert_eq!(grammars.line_of(from_ref(&same), 10), Some(line));
-        grammars.submitted(line, true, Duration::ZERO);
-        let known = grammars.line_of(from_ref(&same), 10).unwrap();
-        assert!(matches!(known, Line::Known(_)));
-        assert!(matches!(grammars.line_of(&[other], 10), Some(Line::Grammar(Some(_)))));
-        assert_eq!(grammars.line_of(from_ref(&same), LONG + 1), Some(Line::Grammar(None)));
+        let queue = grammars.queue_of(&[one], 10).unwrap();
+        assert!(matches!(queue, WorkQueue::Grammar(Some(_))));
+        grammars.submitted(queue, false, Duration::ZERO);
+        assert_eq!(grammars.queue_of(from_ref(&same), 10), Some(queue));
+        grammars.submitted(queue, true, Duration::ZERO);
+        let known = grammars.queue_of(from_ref(&same), 10).unwrap();
+        assert!(matches!(known, WorkQueue::Known(_)));
+        assert!(matches!(grammars.queue_of(&[other], 10), Some(WorkQueue::Grammar(Some(_)))));
+        assert_eq!(grammars.queue_of(from_ref(&same), LONG + 1), Some(WorkQueue::Grammar(None)));
         grammars.submitted(known, true, QUICK);
-        assert_eq!(grammars.line_of(&[same], 10), Some(line));
-        assert_eq!(grammars.line_of(&[bn::Request::prompt("a")], 10), None);
+        assert_eq!(grammars.queue_of(&[same], 10), Some(queue));
+        assert_eq!(grammars.queue_of(&[bn::Request::prompt("a")], 10), None);
     }
 }
