@@ -64,7 +64,7 @@ pub struct Event {
 
 /// The content of one event of the library, before it is copied.
 #[derive(Default)]
-pub(crate) struct Part<'a> {
+pub(crate) struct EventContent<'a> {
     pub text: &'a str,
     pub reasoning: &'a str,
     pub tool_calls: Vec<ToolCallPart>,
@@ -76,7 +76,7 @@ pub(crate) struct Part<'a> {
 
 impl Event {
     /// Appends what came next.
-    pub(crate) fn add(&mut self, part: Part<'_>) {
+    pub(crate) fn add(&mut self, part: EventContent<'_>) {
         let before = self.text.len();
         self.text.push_str(part.text);
         self.reasoning.push_str(part.reasoning);
@@ -95,7 +95,7 @@ impl Event {
             *self = next;
             return;
         }
-        self.add(Part {
+        self.add(EventContent {
             text: &next.text,
             reasoning: &next.reasoning,
             tool_calls: next.tool_calls,

@@ -1,6 +1,6 @@
 //! Events that one thread brings and one reader takes: those that wait become one. It knows nothing of the
 //! library, so that Miri can run its tests.
-use crate::event::{Event, Part};
+use crate::event::{Event, EventContent};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ impl Inbox {
     }
 
     /// Takes what came.
-    pub fn push(&self, part: Part<'_>) -> Pushed {
+    pub fn push(&self, part: EventContent<'_>) -> Pushed {
         let mut state = self.lock();
         state.ended |= part.finish.is_some();
         if state.abandoned {

@@ -1,6 +1,6 @@
 //! The state of a request that the library's delivery thread and a stream share.
 use crate::error::{Error, ErrorKind};
-use crate::event::{Logprob, Part, ToolCallPart};
+use crate::event::{Logprob, EventContent, ToolCallPart};
 use crate::finish::{Finish, FinishReason, Times, Usage};
 use crate::handle::Handle;
 use crate::inbox::Inbox;
@@ -52,7 +52,7 @@ impl Shared {
                 text::slice(event.tool_calls, event.tool_calls_count),
             )
         };
-        let pushed = self.inbox.push(Part {
+        let pushed = self.inbox.push(EventContent {
             text: &text,
             reasoning: &reasoning,
             tool_calls: calls.iter().map(call_of).collect(),

@@ -1,5 +1,5 @@
 use super::Inbox;
-use crate::event::{Event, Part, ToolCallPart};
+use crate::event::{Event, EventContent, ToolCallPart};
 use crate::finish::{Finish, FinishReason, Times, Usage};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-fn text(text: &str) -> Part<'_> {
-    Part { text, ..Part::default() }
+fn text(text: &str) -> EventContent<'_> {
+    EventContent { text, ..EventContent::default() }
 }
 
-fn last() -> Part<'static> {
+fn last() -> EventContent<'static> {
     let finish = Finish {
         reason: FinishReason::Stop,
         error: None,
@@ -23,7 +23,7 @@ fn last() -> Part<'static> {
         usage: Usage::default(),
         times: Times::default(),
     };
-    Part { finish: Some(finish), ..Part::default() }
+    EventContent { finish: Some(finish), ..EventContent::default() }
 }
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ fn too_much_is_told_once() {
         assert!(!inbox.push(text("abc")).too_much);
         inbox.take().unwrap();
     }
-    assert!(!inbox.push(Part { text: "abcd", ..last() }).too_much && !inbox.overflowed());
+    assert!(!inbox.push(EventContent { text: "abcd", ..last() }).too_much && !inbox.overflowed());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_reader_gets_what_a_writer_brings() {
             let reader =
                 scope.spawn(|| if round % 2 == 0 { read_as_task(&inbox) } else { read_as_thread(&inbox) });
             for number in 0..parts {
-                let pushed = inbox.push(Part { tokens: &[number], ..Part::default() });
+                let pushed = inbox.push(EventContent { tokens: &[number], ..EventContent::default() });
                 if let Some(waker) = pushed.waker {
                     waker.wake();
                 }
@@ -167,7 +167,7 @@ fn parts_of_a_call_become_one() {
         text_before: 0,
     };
     let inbox = Inbox::new(0, None);
-    let calls = |tool_calls| Part { tool_calls, ..Part::default() };
+    let calls = |tool_calls| EventContent { tool_calls, ..EventContent::default() };
     inbox.push(calls(vec![part(0, Some("a"), "{")]));
     inbox.push(calls(vec![part(0, None, "}"), part(1, Some("b"), "[")]));
     inbox.push(calls(vec![part(1, None, "]")]));
@@ -185,11 +185,11 @@ fn parts_of_a_call_become_one() {
 fn calls_know_the_text_before_them() {
     let inbox = Inbox::new(0, None);
     let call = |index, text_before| ToolCallPart { index, text_before, ..ToolCallPart::default() };
-    inbox.push(Part { text: "ab", tool_calls: vec![call(0, 2)], ..Part::default() });
-    inbox.push(Part { text: "cd", tool_calls: vec![call(0, 0), call(1, 2)], ..Part::default() });
+    inbox.push(EventContent { text: "ab", tool_calls: vec![call(0, 2)], ..EventContent::default() });
+    inbox.push(EventContent { text: "cd", tool_calls: vec![call(0, 0), call(1, 2)], ..EventContent::default() });
     let mut whole = inbox.take().unwrap();
     assert_eq!((whole.text.as_str(), &whole.tool_calls[..]), ("abcd", &[call(0, 2), call(1, 4)][..]));
-    inbox.push(Part { text: "e", tool_calls: vec![call(2, 1)], ..Part::default() });
+    inbox.push(EventContent { text: "e", tool_calls: vec![call(2, 1)], ..EventContent::default() });
     let event = inbox.take().unwrap();
     assert_eq!(event.tool_calls, [call(2, 1)]); // of this event's text
     whole.append(event);
