@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
     range: Range<usize>,
-    /// Whether the bytes are a mapped file's, whose released pages are read from the file again.
+    /// Whether the bytes map a file; released pages of it are read again on access.
     mapped: bool,
 }
 

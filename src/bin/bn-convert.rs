@@ -95,7 +95,7 @@ fn convert(job: &Job) -> Result<()> {
     // Output to stderr must not cause a failure.
     let result = export(&files, job.types, pairs, &pool, out, &mut |fraction, name| {
         if terminal {
-            // Over the line before, without a sequence for terminals, which not every console of Windows knows.
+            // Overwrites the previous line without an escape sequence, which not every Windows console knows.
             let _ = write!(stderr(), "\r{:3.0}% {name:<70.70}", 100.0 * fraction);
         }
     });

@@ -1,16 +1,16 @@
 //! Clocks, in nanoseconds.
 
-/// Of a clock that never goes back.
+/// The monotonic clock.
 pub fn monotonic_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// Since 1970 by the system's clock, which may be set at any time.
+/// Time since 1970 by the system's clock, which may be set at any time.
 pub fn unix_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
 }
 
-/// What a core has spent on this thread.
+/// CPU time of this thread.
 pub fn thread_ns() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
@@ -20,7 +20,7 @@ pub fn thread_ns() -> u64 {
 pub struct ThreadClock(libc::clockid_t);
 
 impl ThreadClock {
-    /// The clock of this thread. If the system has none that other threads may read, the monotonic one.
+    /// The clock of this thread; the monotonic one if the system has no clock that other threads may read.
     pub fn own() -> Self {
         #[cfg(all(target_os = "linux", not(miri)))]
         {

@@ -70,12 +70,12 @@ impl Event {
         unsafe { libc::poll(&mut entry, 1, 0) == 1 }
     }
 
-    /// For poll and its relatives.
+    /// The descriptor to pass to poll and similar calls.
     pub fn descriptor(&self) -> Option<i32> {
         Some(self.read.as_raw_fd())
     }
 
-    /// For WaitForMultipleObjects.
+    /// None: only Windows has handles.
     pub fn handle(&self) -> Option<*mut c_void> {
         None
     }

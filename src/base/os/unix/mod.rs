@@ -18,15 +18,16 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// As `open`, and follows no link at the end of `path`: the path that was checked is the one that is opened.
+/// Like `open`, but follows no link at the end of `path`, so that the file that is opened is the one that was
+/// checked.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)
 }
 
-/// A descriptor of ours for a file that a host has open.
+/// Duplicates the descriptor of a file that a host has open.
 ///
-/// # Safety
-/// `fd` is the number of an open descriptor. One that is not is an error, unless another thread opens it meanwhile.
+/// # Safety `fd` is an open descriptor. A closed one is an error, unless another thread reuses its number
+/// meanwhile.
 pub unsafe fn duplicate(fd: i32) -> io::Result<File> {
     // SAFETY: the caller's promise.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned().map(File::from)
@@ -70,15 +71,16 @@ pub fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
     handle
 }
 
-/// Makes every fork of this process call the three: in the parent before it, in the parent and in the child after it.
+/// Registers handlers for every fork of this process: one runs in the parent before it, the others in the parent and
+/// in the child after it.
 pub fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {
     // SAFETY: the handlers live as long as this object, because glibc drops the handlers of an object that dlclose
     // unloads. If registration fails (no memory), forks go undetected.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
-/// While it lives, a request to cancel this thread (`pthread_cancel`) waits. A thread that was cancelled while it waits
-/// in a call of ours would unwind through frames that forbid it, and abort the process.
+/// Delays `pthread_cancel` of this thread until it is dropped. If a thread were cancelled while it waits in one of our
+/// calls, it would unwind through frames that forbid unwinding, and abort the process.
 pub struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -93,7 +95,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Returns the state before.
+/// Returns the previous state.
 #[cfg(not(any(miri, target_os = "android")))]
 fn set_cancel_state(state: c_int) -> c_int {
     unsafe extern "C" {
@@ -105,13 +107,13 @@ fn set_cancel_state(state: c_int) -> c_int {
     old
 }
 
-/// Neither Miri nor Android has cancellation.
+/// Miri and Android have no cancellation.
 #[cfg(any(miri, target_os = "android"))]
 fn set_cancel_state(state: c_int) -> c_int {
     state
 }
 
-/// Asks that this process may use matrix tiles (AMX).
+/// Requests permission for this process to use matrix tiles (AMX).
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub fn permit_tiles() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
@@ -128,7 +130,7 @@ pub fn permit_tiles() -> bool {
 /// The library of NVIDIA's driver.
 pub const NVIDIA_DRIVER: &str = "libcuda.so.1";
 
-/// Opens a shared library for good, or says why it could not.
+/// Opens a shared library, which is never closed. The error says why that failed.
 ///
 /// # Safety
 /// The code that the library runs when it is loaded is sound.

@@ -7,7 +7,7 @@ use windows_sys::Win32::System::Threading::{
     GetCurrentThread, GetCurrentThreadId, GetThreadTimes, OpenThread, THREAD_QUERY_LIMITED_INFORMATION,
 };
 
-/// Of a clock that never goes back.
+/// The monotonic clock.
 pub fn monotonic_ns() -> u64 {
     let (mut ticks, mut per_second) = (0, 0);
     // SAFETY: both are writable. Neither call fails on a system that Rust supports; the frequency never changes.
@@ -18,12 +18,12 @@ pub fn monotonic_ns() -> u64 {
     (ticks as u128 * 1_000_000_000 / per_second.max(1) as u128) as u64
 }
 
-/// Since 1970 by the system's clock, which may be set at any time.
+/// Time since 1970 by the system's clock, which may be set at any time.
 pub fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// What a core has spent on this thread. Windows counts whole ticks of its scheduler, up to 16 ms long.
+/// CPU time of this thread. Windows counts whole scheduler ticks of up to 16 ms.
 pub fn thread_ns() -> u64 {
     // SAFETY: a handle of this thread that needs no closing.
     times(unsafe { GetCurrentThread() })
@@ -53,7 +53,7 @@ impl ThreadClock {
     }
 }
 
-/// Nanoseconds in the kernel and outside of it.
+/// CPU time of a thread in kernel and user mode, in nanoseconds.
 fn times(thread: HANDLE) -> u64 {
     let none = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
     let [mut made, mut ended, mut kernel, mut user] = [none; 4];

@@ -37,12 +37,12 @@ impl Event {
         unsafe { WaitForSingleObject(self.0.as_raw_handle(), 0) == WAIT_OBJECT_0 }
     }
 
-    /// For poll and its relatives.
+    /// None: Windows has no descriptors.
     pub fn descriptor(&self) -> Option<i32> {
         None
     }
 
-    /// For WaitForMultipleObjects.
+    /// The handle to pass to WaitForMultipleObjects.
     pub fn handle(&self) -> Option<*mut c_void> {
         Some(self.0.as_raw_handle())
     }

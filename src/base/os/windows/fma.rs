@@ -1,5 +1,5 @@
-//! MinGW-w64's `fmaf` rounds wrongly in the last bit. Code for processors without such an instruction calls it, and its
-//! results would differ from those of the instruction. This one takes its place where the library is linked.
+//! Replaces MinGW-w64's `fmaf`, which rounds the last bit wrongly. Code for processors without an FMA instruction calls
+//! it, and its results must equal those of the instruction.
 
 /// x * y + z, rounded once, to the nearest, ties to even.
 // SAFETY: the name, the arguments and the result are C's.
@@ -7,10 +7,10 @@
 extern "C" fn fmaf(x: f32, y: f32, z: f32) -> f32 {
     let (product, z) = (f64::from(x) * f64::from(y), f64::from(z)); // exact: 48 bits
     let sum = product + z;
-    // What the rounding above left out: exact where both are finite (Knuth's two-sum).
+    // The rounding error of the sum, exact if both terms are finite (Knuth's two-sum).
     let rest = sum - product;
     let error = (product - (sum - rest)) + (z - rest);
-    // The second rounding must see that there is more below the last bit. Where it is 0, this one becomes 1.
+    // Sets the last bit if there is an error below it, so that the second rounding sees it (round to odd).
     let bits = sum.to_bits();
     if error == 0.0 || !error.is_finite() || bits & 1 == 1 {
         return sum as f32;
@@ -21,7 +21,7 @@ extern "C" fn fmaf(x: f32, y: f32, z: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    /// Against whole numbers, which are exact: products of 48 bits, sums at each distance.
+    /// Compares with exact integer arithmetic: products of 48 bits, and addends at every distance.
     #[test]
     fn it_is_rounded_once() {
         let mut random = 1u64;

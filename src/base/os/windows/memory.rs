@@ -1,5 +1,5 @@
-//! Memory that this process may still take: the machine's, what the system still promises (the page file), and what the
-//! limits of the process's job leave.
+//! Memory that this process may still take: free memory of the machine, what the system can still commit (with the page
+//! file), and what the limits of the process's job leave.
 
 use std::ptr::null_mut;
 use windows_sys::Win32::System::JobObjects::{
@@ -12,13 +12,13 @@ use windows_sys::Win32::System::ProcessStatus::{
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX};
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
-/// Bytes that can be touched without evicting pages that this process needs. Memory counts as promised when it is
-/// allocated, so claims of engines that were not touched yet are counted twice where the promises are what is short.
+/// Bytes that can be touched without evicting pages that this process needs. Memory is committed when it is
+/// allocated, so memory that engines claim and have not touched counts twice if the commit limit is the smaller one.
 pub fn free_pages() -> Option<u64> {
     machine().into_iter().chain(job()).min()
 }
 
-/// Windows limits what is promised, not addresses.
+/// Windows limits committed memory, not addresses.
 pub fn free_addresses() -> Option<u64> {
     None
 }
@@ -30,8 +30,8 @@ fn machine() -> Option<u64> {
     known.then(|| status.ullAvailPhys.min(status.ullAvailPageFile))
 }
 
-/// What the limits of this process's job leave. How much all processes of a job have now cannot be asked in every
-/// version of Windows: the most that they ever had stands for it.
+/// Bytes that the limits of this process's job leave. Not every version of Windows reports what the job's
+/// processes use now, so their peak is used instead.
 fn job() -> Option<u64> {
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
     // SAFETY: a struct of this class and its size; without a handle it is this process's job.
@@ -52,7 +52,7 @@ fn job() -> Option<u64> {
     all.into_iter().chain(own.flatten()).min()
 }
 
-/// Bytes that the system has promised this process.
+/// Bytes that the system has committed to this process.
 fn allocated() -> Option<u64> {
     let mut counters = PROCESS_MEMORY_COUNTERS_EX::default();
     let size = size_of_val(&counters) as u32;
@@ -60,7 +60,7 @@ fn allocated() -> Option<u64> {
     let known = unsafe {
         GetProcessMemoryInfo(GetCurrentProcess(), (&raw mut counters).cast::<PROCESS_MEMORY_COUNTERS>(), size)
     };
-    // Both say the same, but Windows 7 fills the first alone, Wine the second.
+    // Both have the same meaning, but Windows 7 sets only the first, and Wine only the second.
     (known != 0).then_some(counters.PrivateUsage.max(counters.PagefileUsage) as u64)
 }
 

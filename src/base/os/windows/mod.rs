@@ -23,14 +23,14 @@ use windows_sys::Win32::System::LibraryLoader::{
 };
 use windows_sys::Win32::System::Memory::VirtualUnlock;
 
-/// Opens a file for reading, or a folder, so that errors can say that it is one. The server of a pipe with this name
-/// learns who opens it, and cannot act for him.
+/// Opens a file for reading. A folder opens too, so that errors can say that it is one. If `path` is a named pipe,
+/// its server may identify this process but not impersonate it.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, FILE_FLAG_BACKUP_SEMANTICS)
 }
 
-/// As `open`, and follows no link at the end of `path`: the path that was checked is the one that is opened. A link is
-/// opened as itself, which is no regular file. Other reparse points are files that a driver keeps elsewhere.
+/// Like `open`, but follows no link at the end of `path`, so that the file that is opened is the one that was checked.
+/// A link is opened itself, and is not a regular file. Other reparse points are files that a driver keeps elsewhere.
 pub fn open_no_link(path: &Path) -> io::Result<File> {
     let file = open_with(path, FILE_FLAG_BACKUP_SEMANTICS | FILE_FLAG_OPEN_REPARSE_POINT)?;
     let stat = file.metadata()?;
@@ -44,10 +44,9 @@ fn open_with(path: &Path, flags: u32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).security_qos_flags(SECURITY_IDENTIFICATION).open(path)
 }
 
-/// Windows has no descriptors; those of a C runtime mean nothing to another one.
+/// Windows has no descriptors, and those of one C runtime are invalid in another.
 ///
-/// # Safety
-/// None is needed here.
+/// # Safety There are no requirements.
 pub unsafe fn duplicate(_fd: i32) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -80,7 +79,7 @@ impl Uncancelled {
     }
 }
 
-/// Asks that this process may use matrix tiles (AMX). Nobody has tried how Windows grants them.
+/// Requests permission for this process to use matrix tiles (AMX). Not tested on Windows.
 pub fn permit_tiles() -> bool {
     false
 }
@@ -88,7 +87,7 @@ pub fn permit_tiles() -> bool {
 /// The library of NVIDIA's driver.
 pub const NVIDIA_DRIVER: &str = "nvcuda.dll";
 
-/// Opens a library of the system for good, or says why it could not.
+/// Opens a system library, which is never closed. The error says why that failed.
 ///
 /// # Safety
 /// The code that the library runs when it is loaded is sound.

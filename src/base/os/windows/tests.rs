@@ -25,7 +25,7 @@ fn what_is_no_regular_file_says_so() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Only for users who may make links, and where the system has them: Wine says that it made one, and there is none.
+/// Skipped for users who may not make links, and under Wine, which reports success without making one.
 #[test]
 fn a_link_is_no_file() {
     let folder = scratch("links");
@@ -57,7 +57,7 @@ fn clocks_go_on() {
     let passed = clock::monotonic_ns() - before;
     assert!(passed >= 19_000_000, "{passed}");
     assert!(clock::unix_ns() > 1_700_000_000_000_000_000);
-    // Another thread reads what this one has spent.
+    // Another thread reads this thread's CPU time.
     let spent = std::thread::spawn(move || thread.ns()).join().unwrap();
     assert!(clock::thread_ns() >= spent && clock::ThreadClock::own().ns() >= spent);
 }
