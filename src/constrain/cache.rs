@@ -251,7 +251,7 @@ impl Grammars {
         self.queue.wait();
     }
 
-    /// Numbers of running compilations, waiting compilations, and threads not yet joined.
+    /// Counts of running compilations, waiting compilations, and threads not yet joined.
     #[cfg(test)]
     pub(super) fn compiling(&self) -> (usize, usize, usize) {
         self.queue.counts()

@@ -109,7 +109,7 @@ fn without_room_nothing_is_compiled() {
     [narrow, modest].iter().for_each(Grammars::stop);
 }
 
-/// Held bytes are counted, and drop when the last user of a grammar is gone.
+/// The bytes of a grammar count until its last user is gone.
 #[test]
 fn held_bytes_come_and_go() {
     let tight = Grammars::new(1, 8 << 20, || None);
@@ -129,7 +129,7 @@ fn held_bytes_come_and_go() {
         let constraint = plain(ConstraintKind::Regex, "a");
         kept = Some(alone.guide(vocabulary(), &constraint, u64::MAX, &uncounted).unwrap());
     }
-    // Too large to be kept, so each request has its own until it ends.
+    // The grammar is too large to be kept, so each request compiles its own.
     assert_eq!(alone.totals().compiled.load(Ordering::Relaxed), 2);
     assert!(held(&alone) > 0);
     drop(kept);

@@ -1,8 +1,9 @@
 //! How deep a Lark grammar's rules lead into each other.
 //!
-//! llguidance compiles a rule within the one that names it. An error in there is made anew on each level, and where the
-//! environment asks for backtraces, each of them captures the whole stack: 4,000 levels take a minute, in one step
-//! that `text::watch` cannot stop. The environment is the host's, and std reads it once, so such grammars are bounded.
+//! llguidance compiles a rule within the one that names it. An error within a rule is wrapped anew on each level. If
+//! the environment asks for backtraces, each wrapper captures the whole stack: 4,000 levels take a minute, in one step
+//! that `text::watch` cannot stop. The environment belongs to the host, and std reads it once, so this module bounds
+//! such grammars.
 
 use super::source::refused;
 use crate::base::Result;
@@ -91,8 +92,8 @@ fn rules(lark: &str) -> Vec<(&str, Vec<&str>)> {
     rules
 }
 
-/// Where the body begins of a rule that is defined by the name before: behind a colon, which may follow a priority or
-/// attributes in brackets. None if the name is not defined here.
+/// The text after a rule's name, from its body on: after a colon, which may follow a priority or attributes in
+/// brackets. None if this is not the rule's definition.
 fn body(behind: &[u8]) -> Option<usize> {
     let (mut at, mut open) = (0, 0usize);
     while let Some(byte) = behind.get(at) {

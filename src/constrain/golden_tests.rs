@@ -4,8 +4,8 @@ use super::ConstraintKind;
 use super::tests::{grammars, guides_of, matches};
 use serde_json::Value;
 
-/// Valid to Python, but never written under a constraint: dates and hosts that a program should not have to
-/// read.
+/// Formats for which Python accepts texts that are never generated: dates and hosts that a program should not
+/// have to read.
 const NARROWER: [&str; 4] = [r#""xn--X""#, r#""ab--cd.com""#, r#""2020-01-01\n""#, r#""1.2.3.4""#];
 
 #[test]

@@ -57,7 +57,7 @@ pub(super) struct MaskSlot {
     /// A worker holds this lock while it computes.
     inner: Mutex<Inner>,
     script: Mutex<Script>,
-    /// With `script`: there is another mask.
+    /// Notified, with `script`, when a mask is ready.
     done: Condvar,
     abandoned: AtomicBool,
     /// A mask took too long: no more will be computed.
@@ -84,23 +84,23 @@ struct Inner {
     output: Vec<u32>,
     /// Number of tokens that the parser has consumed.
     consumed: usize,
-    /// The last of these, which are not in `output` any more.
+    /// How many of the consumed tokens, at the end, are no longer in `output`.
     rejected: usize,
-    /// Whether the parser can take tokens back; None before it was tried.
+    /// Whether the parser can roll tokens back; None before the first attempt.
     rewinds: Option<bool>,
-    /// A mask ahead has failed, and the parser with it.
+    /// A mask behind a draft has failed, and the parser with it.
     failed_ahead: bool,
 }
 
-/// What became of a mask that is made ahead.
+/// Result of computing the mask behind a draft.
 enum Ahead {
     Made(Result<Mask>),
-    /// The grammar does not allow the draft, or it is not tried.
+    /// The grammar does not allow the draft, or the draft is of a kind that is not tried.
     Refused,
 }
 
 impl Inner {
-    /// Takes the tokens before a task.
+    /// Copies the tokens before a task to `output`.
     fn follow(&mut self, task: Task, script: &mut Script) -> Result<()> {
         self.rejected = self.consumed.saturating_sub(task.same).max(self.rejected);
         script.copy(task, &mut self.output)
@@ -133,8 +133,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The mask behind the last token, which is a draft. A failure of such a mask is none of the request: it is not
-    /// made ahead then, and the next one is made with a lexer that this one has not touched.
+    /// Computes the mask behind the last token, which is a draft. If this fails, the request does not: no more
+    /// masks are computed behind drafts, and the next mask is computed with a lexer that this one has not touched.
     fn ahead(&mut self) -> Ahead {
         if self.fresh.is_none() || self.failed_ahead {
             return Ahead::Refused;
@@ -158,8 +158,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the last token may come. Control tokens and ends are not tried: the parser counts their bytes in other
-    /// ways, so that they could not be taken back.
+    /// Whether the grammar allows the last token. Control and end tokens are not tried: the parser counts their bytes
+    /// differently, so they could not be rolled back.
     fn allows_draft(&mut self) -> Result<bool> {
         let rewinds = *self.rewinds.get_or_insert_with(|| self.parser.parser.rollback(0).is_ok());
         self.take_back()?;
@@ -207,12 +207,12 @@ impl Inner {
     }
 }
 
-/// What a worker has done for a slot.
+/// Result of a worker's run on a slot.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Ran {
-    /// It made a mask.
+    /// A mask was computed.
     pub masked: bool,
-    /// Another one is wanted.
+    /// Another mask is wanted.
     pub again: bool,
 }
 
@@ -278,7 +278,7 @@ impl MaskSlot {
         self.cancel();
     }
 
-    /// Called when the mask takes too long. One behind a draft is given up, and the request goes on.
+    /// Called when the mask takes too long. A mask behind a draft is dropped, and the request goes on.
     pub fn expire(&self) {
         if !self.ahead.load(Ordering::Relaxed) {
             self.expired.store(true, Ordering::Relaxed);
@@ -346,7 +346,7 @@ impl Guide {
         Ok(())
     }
 
-    /// Has a worker make the masks that are wanted.
+    /// Queues the slot for a worker if a mask is wanted.
     fn ask(&self) -> Result<()> {
         let mut script = self.slot.script.lock();
         let idle = !script.busy && script.next().is_some();
@@ -359,8 +359,8 @@ impl Guide {
         put
     }
 
-    /// Starts computing the masks behind `drafts`, in case these come next. Their masks are the same as without this
-    /// call, and so is what fails.
+    /// Starts computing the masks behind `drafts`, in case these tokens come next. The call changes neither the
+    /// masks nor which requests fail.
     pub fn look_ahead(&mut self, drafts: &[u32]) -> Result<()> {
         self.slot.script.lock().expect(drafts)?;
         if self.asked { self.ask() } else { Ok(()) }

@@ -22,7 +22,8 @@ fn nested(open: &str, inner: &str, close: &str, levels: usize) -> String {
     format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
 }
 
-/// Each with a part of its refusal's message, or several parts separated by `|`; empty if it is served.
+/// Each grammar with a part of its refusal's message, or several parts separated by `|`; empty if the grammar
+/// is served.
 fn grammars() -> Vec<(ConstraintKind, String, &'static str)> {
     use ConstraintKind::*;
     let mut all = vec![

@@ -14,8 +14,9 @@ use std::collections::HashMap;
 
 /// Parts of one intersection: a step makes an intersection of each number of them.
 const MOST_PARTS: usize = 100;
-/// Choices of one byte set from each part of an intersection that have a byte in common, and the sum over all
-/// intersections. Elements of a step are at most these times the classes of bytes, some tens.
+/// Limit on the choices of one byte set from each part of an intersection such that they have a byte in
+/// common, and on their sum over all intersections. A step has at most this many elements times the number of
+/// byte classes, which is some tens.
 const MOST_CHOICES: u64 = 50_000;
 const MOST_IN_ALL: u64 = 500_000;
 
@@ -88,7 +89,7 @@ enum Kind {
     Number,
     Complement,
     Intersection,
-    /// Made of its arguments.
+    /// An expression composed of its arguments.
     Other,
 }
 
@@ -124,7 +125,7 @@ impl Products<'_> {
     fn walk(&mut self, part: ExprRef) -> Result<Box<Overlaps>> {
         self.walks += 1;
         let mut overlaps: Box<Overlaps> = Box::new([0; 256]);
-        // Bytes that stand alone are not told apart: at most one of them is the byte at hand.
+        // Single bytes are counted together, since at most one of them is the current byte.
         let (mut everywhere, mut bytes) = (0u64, 0u64);
         let mut left = vec![part];
         while let Some(expr) = left.pop() {

@@ -171,7 +171,7 @@ impl CompileQueue {
         }
     }
 
-    /// Numbers of running compilations, waiting compilations, and threads not yet joined.
+    /// Counts of running compilations, waiting compilations, and threads not yet joined.
     #[cfg(test)]
     pub fn counts(&self) -> (usize, usize, usize) {
         let mut state = self.state.lock();

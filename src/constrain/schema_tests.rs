@@ -3,7 +3,7 @@
 use super::ConstraintKind::JsonSchema;
 use super::tests::guide;
 
-/// Null is "not set", but for a constant.
+/// Null means "not set", except for a constant.
 #[test]
 fn keywords_of_null_say_nothing() {
     let empty = r#"{"type":"object","properties":null,"required":null,"additionalProperties":null,"pattern":null,

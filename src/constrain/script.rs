@@ -4,7 +4,7 @@ use super::guide::Mask;
 use crate::base::{Result, reserve};
 use std::collections::VecDeque;
 
-/// Shared by a guide, which says what comes, and the worker that follows.
+/// Shared by a guide, which adds tokens, and the worker that computes their masks.
 pub struct Script {
     /// The output, then drafts: tokens that may come next.
     tokens: Vec<u32>,
@@ -16,20 +16,20 @@ pub struct Script {
     from: usize,
     /// Number of leading tokens that are the same as when the worker last looked.
     same: usize,
-    /// A worker has it, or will.
+    /// A worker has the slot, or it is queued for one.
     pub busy: bool,
-    /// False once a mask ahead has failed: only masks that are sure to be needed are made.
+    /// False once a mask behind a draft has failed; then masks are computed only for the output itself.
     ahead: bool,
 }
 
-/// The mask that a worker makes next.
+/// The next mask that a worker computes.
 #[derive(Clone, Copy)]
 pub struct Task {
     /// Number of tokens before it.
     pub at: usize,
-    /// Number of these that are still what they were for the last task.
+    /// Number of these that have not changed since the last task.
     pub same: usize,
-    /// It is behind a draft.
+    /// The mask is behind a draft.
     pub ahead: bool,
 }
 
@@ -39,7 +39,7 @@ impl Script {
         Self { tokens, sure: 0, made, from: 0, same: 0, busy: false, ahead: true }
     }
 
-    /// The next mask to make, if one is wanted. Nothing comes behind an error or a complete output.
+    /// The next mask to compute, if one is wanted. No mask follows an error or a complete output.
     pub fn next(&self) -> Option<Task> {
         let at = self.from + self.made.len();
         let to = if self.ahead { self.tokens.len() } else { self.sure };
@@ -48,7 +48,7 @@ impl Script {
         wanted.then_some(Task { at, same: self.same, ahead: at > self.sure })
     }
 
-    /// Copies the tokens before a task to `output`, which has those before the last one.
+    /// Copies the tokens before a task to `output`, which already has those of the task before.
     pub fn copy(&mut self, task: Task, output: &mut Vec<u32>) -> Result<()> {
         output.truncate(task.same);
         let missing = &self.tokens[output.len().min(task.at)..task.at];
@@ -67,23 +67,23 @@ impl Script {
         fits
     }
 
-    /// Forgets the drafts from that of `task` on. `ahead`: whether other drafts may be tried later.
+    /// Drops the drafts from that of `task` on. `ahead`: whether other drafts may be tried later.
     pub fn refuse(&mut self, task: Task, ahead: bool) {
         self.ahead &= ahead;
-        // The output may have come this far meanwhile.
+        // The output may have reached this position meanwhile.
         if self.same >= task.at && self.sure < task.at {
             self.replace(task.at - 1);
         }
     }
 
-    /// The mask after the output, once.
+    /// Takes the mask after the output, if it is made.
     pub fn take(&mut self) -> Option<Result<Mask>> {
         let taken = if self.from == self.sure { self.made.pop_front() } else { None };
         self.from += usize::from(taken.is_some());
         taken
     }
 
-    /// The output goes on with `token`; the mask before it was taken.
+    /// Appends `token` to the output. The mask before it has been taken.
     pub fn push(&mut self, token: u32) -> Result<()> {
         if self.tokens.get(self.sure) != Some(&token) {
             reserve(&mut self.tokens, 1, "output tokens")?;
@@ -94,7 +94,7 @@ impl Script {
         Ok(())
     }
 
-    /// The output may go on with `drafts`.
+    /// Sets the drafts that may follow the output.
     pub fn expect(&mut self, drafts: &[u32]) -> Result<()> {
         let known = &self.tokens[self.sure..];
         let same = known.iter().zip(drafts).take_while(|(known, draft)| known == draft).count();
@@ -106,7 +106,7 @@ impl Script {
         Ok(())
     }
 
-    /// Forgets the tokens from `at` on, and the masks behind them.
+    /// Drops the tokens from `at` on, and the masks behind them.
     fn replace(&mut self, at: usize) {
         self.tokens.truncate(at);
         self.made.truncate((at + 1).saturating_sub(self.from));

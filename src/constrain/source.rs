@@ -97,7 +97,7 @@ pub(super) fn timed_out() -> Error {
     Error::new(Status::TimedOut, "constraint: the request's time was up before it was compiled")
 }
 
-/// Refuses what is no regular expression. llguidance would show the grammar that it makes of it.
+/// Refuses an invalid regular expression. llguidance's error would show the grammar that it makes of it.
 fn expression(text: &str) -> Result<()> {
     let Err(error) = RegexBuilder::new().mk_regex(text) else { return Ok(()) };
     let words = error.to_string();

@@ -113,7 +113,7 @@ fn white_space_is_what_printers_write_and_no_more() {
     }
 }
 
-/// Set by the request's option, or by the schema, which takes precedence.
+/// White space set by the request's option, or by the schema, which takes precedence.
 #[test]
 fn formats_that_are_not_known_are_refused_or_ignored() {
     let schema = |guidance: &str| format!(r#"{{"type":"string","format":"of no name"{guidance}}}"#);
@@ -209,7 +209,7 @@ fn a_request_that_needs_too_many_steps_fails_alone() {
     assert_eq!(grammars.totals().compiled.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
-/// Drafts that are right, or wrong from some token on, in the middle of which there may be an end or no token at all.
+/// Drafts that are right, or wrong from some token on. They may contain an end token or be empty.
 #[test]
 fn masks_ahead_are_those_without() {
     use ConstraintKind::*;

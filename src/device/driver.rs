@@ -1,10 +1,9 @@
-//! The functions of the CUDA driver API that we use. The headers (cuda.h) of CUDA 12.0 and 13.0 declare them in the
-//! same way.
+//! The functions of the CUDA driver API that we use. The headers (cuda.h) of CUDA 12.0 and 13.0 declare them alike.
 
 use crate::base::{Error, Result, os};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-/// CUresult, as a plain number: a newer driver may return a code that an enumeration of ours lacks.
+/// CUresult, as a plain number: a newer driver may return a code that an enum would lack.
 pub type Code = c_int;
 
 pub const SUCCESS: Code = 0;
@@ -28,7 +27,7 @@ pub struct LaunchConfig {
     pub attribute_count: c_uint,
 }
 
-/// CUlaunchAttribute: its number, and a union that may be an int.
+/// CUlaunchAttribute: its number, and a union of which the int is used.
 #[repr(C, align(8))]
 pub struct LaunchAttribute {
     id: c_int,
@@ -36,7 +35,7 @@ pub struct LaunchAttribute {
     value: [c_int; 16],
 }
 
-/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may begin while the one before it still runs, and
+/// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may begin while the previous one still runs, and
 /// waits for it itself.
 pub const OVERLAPS: LaunchAttribute =
     LaunchAttribute { id: 6, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };

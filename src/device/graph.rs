@@ -1,4 +1,4 @@
-//! Graphs: work that was given to a stream, recorded to be given again by one call.
+//! Graphs: recorded work of a stream that one call launches again.
 
 use super::driver::Handle;
 use super::open::Device;
@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: calls of other threads do not disturb a capture.
 const OF_THREAD: i32 = 1;
 
-/// While it lives, the work that its stream is given is recorded and does not run. Calls of this thread that would
-/// wait, allocate or free fail during a capture, and then `end` fails too.
+/// Records the work that its stream gets, which does not run, until it ends. Calls of this thread that would wait,
+/// allocate or free fail during a capture, and then `end` fails too.
 pub struct Capture<'a> {
     stream: &'a Stream,
     open: bool,
-    /// The thread that began it must end it.
+    /// The thread that began a capture must end it.
     _thread: PhantomData<*mut ()>,
 }
 
@@ -47,7 +47,8 @@ impl Capture<'_> {
         });
         made?;
         let (graph, stream) = (Graph { device, handle }, self.stream.handle);
-        // Otherwise the first launch would do it, and a lack of memory would fail a step.
+        // Upload the graph now. Otherwise the first launch would do it, and a lack of memory would fail a
+        // step.
         graph.device.run("a graph", || {
             // SAFETY: both are live.
             unsafe { (graph.device.driver.upload_graph)(handle, stream) }
@@ -92,8 +93,8 @@ unsafe impl Send for Graph {}
 unsafe impl Sync for Graph {}
 
 impl Graph {
-    /// Gives `stream` the captured work, with the arguments of the capture. It begins when the graph's previous
-    /// launch is done.
+    /// Enqueues the captured work on `stream`, with the arguments of the capture. It begins when the graph's
+    /// previous launch is done.
     ///
     /// # Safety
     /// The contract of `Function::launch` holds for all captured launches, and nothing that they use, kernels

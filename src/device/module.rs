@@ -12,7 +12,7 @@ use std::sync::Arc;
 const OWN_SHARED: i32 = 1;
 /// CU_FUNC_ATTRIBUTE_PTX_VERSION: the architecture that a kernel was written for, 90 for sm_90.
 const WRITTEN_FOR: i32 = 5;
-/// The first architecture whose kernels wait for the one before them themselves (`await_inputs` of
+/// The first architecture whose kernels wait themselves for the one before them (`await_inputs` of
 /// `cuda/kernels/device.cuh`).
 const AWAITS: i32 = 90;
 /// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.

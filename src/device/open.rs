@@ -16,7 +16,7 @@ const OLDEST_DRIVER: c_int = 12_000;
 /// The first architecture and the driver (CUDA 12.3) that let kernels of a graph begin while those before them run.
 const OVERLAPS: (i32, i32) = (9, 0);
 const OVERLAPS_DRIVER: c_int = 12_030;
-/// Codes after which a context answers nothing else. A launch may have failed: illegal address, timeout, assertion,
+/// Codes after which all calls of a context fail. A launch may have failed: illegal address, timeout, assertion,
 /// hardware stack, illegal instruction, misaligned address, illegal address space, program counter, launch failure,
 /// tensor leak, an external device's failure. Somebody may have destroyed the context, as MPS does. Memory (ECC) or a
 /// link may have failed for good. The device may be gone (46, 101), or the driver have ended (4). The driver may have
@@ -28,7 +28,7 @@ const LOST: [Code; 20] =
 /// compiler for or is too old for.
 const UNREADABLE: [Code; 7] = [200, 209, 218, 221, 222, 223, 300];
 
-/// A driver's version as it is commonly written.
+/// A driver's version in the usual notation, such as 12.3.
 fn numbered(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
@@ -150,8 +150,8 @@ impl Device {
         }
     }
 
-    /// Turns any failure into `Unsupported`: as long as no device is open, it means that the machine has no usable
-    /// one.
+    /// Turns any failure into `Unsupported`. Before a device is open, a failure means that the machine has no
+    /// usable one.
     fn must(driver: &Driver, code: Code, what: &str) -> Result<()> {
         match code {
             SUCCESS => Ok(()),

@@ -51,8 +51,8 @@ impl Stream {
         })
     }
 
-    /// Refuses copies from or to the host during a capture: a graph would repeat the copy at each launch,
-    /// when the host's memory may have another owner.
+    /// Refuses copies from or to the host during a capture: each launch of the graph would repeat the copy,
+    /// and the host's memory may have another owner by then.
     pub(super) fn copies_for_host(&self) -> Result<()> {
         match self.captured.load(Ordering::Relaxed) {
             true => Err(Error::internal("a copy to or from the host within a capture")),

@@ -39,7 +39,7 @@ fn guide(grammars: &Grammars, regex: &str, treasury: &Treasury) -> Guide {
     grammars.guide(vocabulary(), &constraint, u64::MAX, &|bytes| treasury.pay(bytes)).unwrap()
 }
 
-/// Its lexer has thousands of states.
+/// A grammar whose lexer has thousands of states.
 const GROWS: &str = "(a|b)*a(a|b){14}";
 
 /// Drives the lexer into states that no output has reached before.

@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
         self.steps_of(1)
     }
 
-    /// Returns None also when the time is up: the rewrite then ends at its next step.
+    /// Also returns None when the time is up; the rewrite then ends at its next step.
     pub fn steps_of(&mut self, count: usize) -> Option<()> {
         if watch::is_over() {
             self.steps = 0;
@@ -231,7 +231,7 @@ fn text_keyword(keyword: &str, of: &Value, text: &str) -> Option<bool> {
     }
 }
 
-/// The type to which a keyword applies: it says nothing about values of other types.
+/// The type to which a keyword applies; it does not restrict values of other types.
 pub fn type_of(keyword: &str) -> Option<&'static str> {
     match keyword {
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Some("number"),

@@ -1,16 +1,16 @@
-//! Closes objects: callers of tools expect no other arguments than those that a schema declares, while JSON Schema lets
-//! any key come. Only objects whose keys one place declares are closed, since elsewhere a closed part refuses the keys
-//! of the others.
+//! Closes objects: callers of tools expect only the arguments that a schema declares, while JSON Schema allows any
+//! other key. An object is closed only if a single schema declares its keys; otherwise each closed schema would refuse
+//! the keys of the others.
 
 use super::normal::Fields;
 use serde_json::Value;
 
-/// Keywords that hold a schema whose object is the same as that around it.
+/// Keywords whose schemas apply to the same object as the schema around them.
 const IN_PLACE: [&str; 9] =
     ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependencies"];
-/// Those of them that decide something instead of describing the value.
+/// Keywords of `IN_PLACE` whose schemas are conditions instead of descriptions.
 const CONDITIONS: [&str; 4] = ["not", "if", "dependentSchemas", "dependencies"];
-/// Keywords by which a schema says which other keys there may be.
+/// Keywords by which a schema says which other keys are allowed.
 const OTHERS: [&str; 4] =
     ["additionalProperties", "unevaluatedProperties", "patternProperties", "minProperties"];
 /// Keywords whose values are schemas of other values, alone, in a list or by name.
@@ -29,7 +29,7 @@ const INNER: [&str; 9] = [
 /// Keywords whose values are schemas by name.
 const NAMED: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
 
-/// The schema with its objects closed. It is unchanged if parts of an object's schema are put together.
+/// Closes the objects of a schema. An object whose schema is combined from several stays open.
 pub fn closed(mut schema: Value) -> Value {
     if !is_put_together(&schema) {
         close(&mut schema);
@@ -48,13 +48,13 @@ fn is_put_together(schema: &Value) -> bool {
             let several = fields.get("allOf").and_then(Value::as_array).is_some_and(|parts| parts.len() > 1);
             let has = |names: &[&str]| names.iter().filter(|name| is_set(fields, name)).count();
             let beside = has(&IN_PLACE) > 0 && has(&["properties", "required", "patternProperties"]) > 0;
-            // Where a condition refers to a schema, closing it would change what the condition means.
+            // Closing a schema to which a condition refers would change the meaning of the condition.
             several
                 || beside
                 || has(&IN_PLACE) > 1
                 || has(&CONDITIONS) > 0
                 || fields.iter().any(|(name, of)| match of {
-                    // Names of properties are no keywords.
+                    // Keys here are names of properties, not keywords.
                     Value::Object(named) if NAMED.contains(&name.as_str()) => {
                         named.values().any(is_put_together)
                     }
@@ -104,7 +104,7 @@ mod tests {
             "additionalProperties": false
         });
         assert_eq!(closed(object), wanted);
-        // Properties of such names are no keywords.
+        // Properties with such names are not keywords.
         let object = json!({"properties": {"if": {}, "dependencies": {}, "$ref": {}, "required": {}}});
         assert_eq!(closed(object)["additionalProperties"], json!(false));
     }

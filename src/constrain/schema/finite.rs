@@ -1,19 +1,19 @@
-//! Patterns that few texts match, or all.
+//! Finds out whether a pattern matches only a few texts, or all texts.
 
 use llguidance::derivre::{Regex, RegexAst, RegexBuilder, StateID};
 
-/// Limits on the texts of a pattern, their bytes, and the bytes of a pattern that is looked at.
+/// Limits on the texts of a pattern, their bytes, and the bytes of a pattern that is examined.
 const MOST_TEXTS: usize = 100;
 const LONGEST_TEXT: usize = 200;
 const LONGEST_PATTERN: usize = 4_000;
-/// Limit on the steps of a proof, as llguidance has it.
+/// Limit on the steps of a proof, the same as llguidance's.
 const FUEL: u64 = 10_000;
 
 fn search(pattern: &str) -> RegexAst {
     RegexAst::SearchRegex(pattern.to_owned())
 }
 
-/// The texts in which `pattern` (Rust's syntax) is found; None if they are not few.
+/// The texts in which `pattern` (Rust's syntax) is found; None if there are too many.
 pub fn texts(pattern: &str) -> Option<Vec<String>> {
     if pattern.len() > LONGEST_PATTERN {
         return None;
@@ -41,7 +41,7 @@ struct Walk {
 
 impl Walk {
     fn from(&mut self, state: StateID) -> Option<()> {
-        // A text leads out of each state, so one that comes again leads to any number of them.
+        // A text leads out of each state, so a cycle means that there are infinitely many texts.
         if self.path.contains(&state) || self.text.len() > LONGEST_TEXT {
             return None;
         }
@@ -69,7 +69,8 @@ impl Walk {
     }
 }
 
-/// Whether each text is one of `names` or has one of `patterns` in it. False if that is not found out.
+/// Whether each text is one of `names` or contains a match of one of `patterns`. False if it cannot be
+/// decided.
 pub fn are_all(patterns: &[&str], names: &[&str]) -> bool {
     if patterns.iter().chain(names).map(|text| text.len()).sum::<usize>() > LONGEST_PATTERN {
         return false;
@@ -79,7 +80,7 @@ pub fn are_all(patterns: &[&str], names: &[&str]) -> bool {
     let any = RegexAst::Regex("(?s:.*)".to_owned());
     let mut builder = RegexBuilder::new();
     let Ok(others) = builder.mk(&any.contained_in(&known)) else { return false };
-    // The empty text is one of them, which is found without a search.
+    // The empty text is another one, which is found without a search.
     if builder.is_nullable(others) {
         return false;
     }

@@ -44,7 +44,7 @@ pub enum Holds {
 
 use Holds::*;
 
-/// Each with the first and the last draft that has it.
+/// Keywords with the first and the last draft that has them.
 const KEYWORDS: &[(&str, Holds, Draft, Draft)] = &[
     ("$ref", Reference, Four, Of2020),
     ("$recursiveRef", Plain, Of2019, Of2019),
@@ -95,7 +95,7 @@ const KEYWORDS: &[(&str, Holds, Draft, Draft)] = &[
     ("dependentSchemas", Named, Of2019, Of2020),
 ];
 
-/// None for annotations and for keywords that the draft lacks.
+/// The kind of value of a keyword; None for annotations and for keywords that the draft lacks.
 pub fn holds(keyword: &str, draft: Draft) -> Option<Holds> {
     let known = |row: &&(&str, Holds, Draft, Draft)| row.0 == keyword && row.2 <= draft && draft <= row.3;
     KEYWORDS.iter().find(known).map(|row| row.1)

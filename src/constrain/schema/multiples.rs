@@ -1,5 +1,5 @@
-//! Numbers of `multipleOf`. llguidance merges those that meet, and derivre divides by the result. Both count
-//! in u32, and in release builds an overflow goes unnoticed.
+//! The numbers of `multipleOf`. llguidance merges those that apply to the same value, and derivre divides by
+//! the result. Both count in u32, and in release builds an overflow goes unnoticed.
 
 use super::Refusal;
 use super::keywords::{Draft, Holds, holds, schemas};
@@ -49,7 +49,7 @@ impl Multiple {
         most.is_some_and(|most| most <= u64::from(u32::MAX))
     }
 
-    /// True if any two that meet can be merged: llguidance multiplies them at the smaller one's scale.
+    /// True if any two such numbers can be merged: llguidance multiplies them at the smaller one's scale.
     fn may_meet(self) -> bool {
         self.is_small() && self.coef.checked_mul(self.coef).is_some_and(|most| most <= u64::from(u32::MAX))
     }
@@ -81,7 +81,7 @@ fn refusal(value: &Value) -> Refusal {
     Refusal::new(format!("multipleOf is {value}"))
 }
 
-/// Merges those of a schema and its `allOf` into one.
+/// Merges the numbers of a schema and its `allOf` into one.
 pub fn one(_: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     let mut all = Vec::new();
     gather(fields, &mut all);
@@ -123,7 +123,7 @@ fn strip(fields: &mut Fields) {
     members(fields).for_each(strip);
 }
 
-/// The least common multiple of all in a schema, if it fits u64.
+/// The least common multiple of all numbers in a schema, if it fits u64.
 #[derive(Clone, Copy, PartialEq)]
 enum Sum {
     None,
@@ -141,7 +141,7 @@ impl Sum {
     }
 }
 
-/// Refuses those that llguidance may merge with each other if the result would be too large.
+/// Refuses numbers that llguidance may merge with each other if the result would be too large.
 pub fn meet<'a>(
     root: &'a Value,
     definitions: impl Iterator<Item = &'a Value> + Clone,

@@ -110,7 +110,7 @@ fn not_types(of: &Value) -> Option<Vec<Value>> {
     Some(if rest.is_empty() { Vec::new() } else { vec![json!({"type": rest})] })
 }
 
-/// Schemas of everything that is none of `values`.
+/// Schemas of everything but `values`.
 fn not_values(values: &[Value]) -> Option<Vec<Value>> {
     let mut ways = Vec::new();
     let has = |one: &Value| values.contains(one);

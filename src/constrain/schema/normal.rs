@@ -57,7 +57,7 @@ impl<'a> Reader<'a, '_> {
         // Before 2019-09, keywords beside a reference are ignored.
         let alone = self.draft <= Draft::Seven && fields.get("$ref").is_some_and(Value::is_string);
         let mut out = Map::new();
-        // Writers of schemas leave what is not set as null.
+        // Some tools write null for keywords that are not set.
         let set = |keyword: &str, value: &Value| !value.is_null() || keyword == "const";
         let counts = |keyword: &str| !alone || keyword == "$ref";
         for (keyword, value) in

@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 
 const MOST_BOUND: f64 = 9e18;
 
-/// A whole number without an exact f64 would be taken for its neighbour.
+/// A whole number without an exact f64 would be rounded to another one.
 fn is_exact(number: &Number) -> bool {
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
     whole.is_none_or(|whole| whole as f64 as i128 == whole)

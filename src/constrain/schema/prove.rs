@@ -1,5 +1,5 @@
-//! Proves that no value is valid under several schemas at once. Failure to prove it within the step limit
-//! means nothing.
+//! Proves that no value is valid under several schemas at once. If the step limit ends a proof, nothing is
+//! known.
 
 use super::check::{Checker, equal, types};
 use serde_json::Value;

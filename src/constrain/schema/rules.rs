@@ -173,7 +173,7 @@ fn names(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
 /// come where no key can follow.
 fn listed(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     let Some(Value::Object(mut patterns)) = fields.shift_remove("patternProperties") else { return Ok(()) };
-    // llguidance counts keys only where all that are listed are required.
+    // llguidance counts keys only if all listed ones are required.
     let counts = fields.contains_key("maxProperties") || size(fields, "minProperties") > Some(1);
     let mut named = match fields.shift_remove("properties") {
         Some(Value::Object(named)) => named,

@@ -20,7 +20,7 @@ pub enum WhiteSpace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsonOptions {
     pub white_space: WhiteSpace,
-    /// Unknown formats are refused; otherwise they say nothing.
+    /// Unknown formats are refused; otherwise they are ignored.
     pub known_formats: bool,
     /// Objects have no other keys than their `properties`, see `closed.rs`.
     pub closed: bool,

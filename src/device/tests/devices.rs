@@ -133,7 +133,7 @@ fn a_thread_without_a_context_is_refused() {
         let mut address = 0;
         // SAFETY: an address to write.
         assert_eq!(unsafe { (driver.alloc)(&mut address, 8) }, 201);
-        // Works like everything in this layer, because it makes the context current itself.
+        // Works on any thread, because it makes the context current itself.
         drop(Buffer::new(&device, 8, "a buffer").unwrap());
     })
     .join()

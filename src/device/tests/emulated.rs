@@ -96,7 +96,7 @@ impl Emulated {
         }
     }
 
-    /// Frees everything that a lost device kept. There is one device of 1 GiB afterwards.
+    /// Frees everything that a lost device kept. Afterwards there is one device of 1 GiB.
     pub fn reset(&self) {
         // SAFETY: as above.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.symbol(c"bn_emulated_reset"))() }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The setup of a test of graphs. y is 1, 2, 3, 4.
+/// The setup of a test of graphs; y is [1, 2, 3, 4].
 struct Bench {
     emulated: Emulated,
     device: Arc<Device>,
