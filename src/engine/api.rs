@@ -109,8 +109,8 @@ pub struct EngineConfig {
     /// Maximum number of snapshots of states, in a model with recurrent layers; 0: as many as `max_batch_size`, and at
     /// least 8.
     pub snapshots: u32,
-    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks; 0: only where prompts were
-    /// seen to part, and at their ends.
+    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks; 0: only at the ends of
+    /// prompts, and where prompts were seen to diverge.
     pub snapshot_interval: u32,
     /// Maximum number of prefix cache changes that wait for `Engine::kv_events`, 0..=1048576; 0: the host
     /// reads none.
@@ -151,15 +151,16 @@ pub struct EngineConfig {
     /// "cpu" (also if empty), or "cuda:0" and so on, or several CUDA devices separated by commas. Each device has
     /// its own copy of the model, its own KV cache and its own engine thread.
     pub device: String,
-    /// Default for requests that set none; None: by a model, if one drafts, else look-ups as long as they gain.
+    /// Default for requests that set none. None: a model drafts if there is one, else look-ups draft as long as
+    /// they gain.
     pub speculation: Option<Speculation>,
     /// The model that drafts tokens for requests that ask for it. It must have the same vocabulary.
     pub draft_model: Option<Loaded>,
     /// Maximum number of drafted tokens per step of a request, 0..=15; 0: the largest possible number.
     pub draft_tokens: u32,
-    /// Drafts run whatever their predicted cost is. For tests, which must not depend on measured times.
+    /// Drafts run regardless of their predicted cost. For tests, which must not depend on measured times.
     pub draft_always: bool,
-    /// Milliseconds without anything to run after which the pages of mapped weights are released; 0: never.
+    /// Idle time in milliseconds after which the pages of mapped weights are released; 0: never.
     pub idle_release_ms: u64,
 }
 
@@ -228,7 +229,8 @@ impl EngineConfig {
             } else if self.on_cpu() {
                 Speculation::Auto
             } else {
-                // A step with drafts is not replayed as a graph, and no device has shown what that costs.
+                // A step with drafts is not replayed as a graph, and its cost has not been measured on a
+                // device.
                 Speculation::Off
             }
         })
@@ -303,14 +305,14 @@ pub struct RequestParams<'a> {
     pub poll_by_id: bool,
     /// Events separate text, reasoning and tool calls; for `Prompt::ChatJson`.
     pub parse_output: bool,
-    /// Tokens of reasoning after which its end marker comes, with `parse_output`; `u64::MAX`: no bound.
+    /// Tokens of reasoning after which its end marker is forced, with `parse_output`; `u64::MAX`: no bound.
     pub max_reasoning_tokens: u64,
     /// Special tokens that are spelled out in a text prompt are recognized.
     pub parse_special: bool,
     pub user_data: u64,
-    /// From submit; 0: the engine's default; TIMEOUT_NONE: none.
+    /// Milliseconds from submit to the end; 0: the engine's default; TIMEOUT_NONE: none.
     pub timeout_ms: u32,
-    /// From submit to admission; 0: none.
+    /// Milliseconds from submit to admission; 0: none.
     pub queue_timeout_ms: u32,
     /// The request ends, instead of being paused, when too much of its output is not polled.
     pub end_unread: bool,

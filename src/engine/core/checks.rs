@@ -19,7 +19,7 @@ impl Core {
         self.shared.hub.lie_down(self.number, &mut self.outbox, rest)
     }
 
-    /// Runs a turn as `main` does.
+    /// Runs one turn as `main` does.
     pub fn try_turn(&mut self, rest: Rest) -> std::result::Result<Option<Rest>, String> {
         panics::catch(|| self.turn(rest))
     }
@@ -91,7 +91,7 @@ impl Core {
         assert!(few, "{:?} goes on: {view:?}", sequence.id);
     }
 
-    /// Sequences that wait for a grant, and sequences that neither wait for one nor have begun.
+    /// The requests that wait for a grant, and those that neither wait for one nor have begun.
     pub fn line(&self) -> [Vec<RequestId>; 2] {
         if self.awaiting_grant.is_empty() {
             return Default::default();
@@ -101,7 +101,7 @@ impl Core {
         [awaiting.map(|sequence| sequence.id).collect(), fresh.map(|sequence| sequence.id).collect()]
     }
 
-    /// Checks that no sequence has begun since, ahead of one that was already waiting.
+    /// Checks that no sequence has since begun ahead of one that was already waiting.
     pub fn check_line(&self, [awaiting, fresh]: &[Vec<RequestId>; 2]) {
         let waits =
             self.live().any(|sequence| sequence.account.awaits_grant && awaiting.contains(&sequence.id));
@@ -139,7 +139,7 @@ impl Core {
                 );
             }
             match self.scheduler.state(SeqId(id.slot())) {
-                // They wait for each other, too, and for the end of the hold.
+                // Requests may also wait for each other, and for the end of the hold.
                 _ if held => {}
                 State::Waiting => assert!(self.scheduler.ready_at(now).is_some(), "{id:?} waits for nothing"),
                 State::Paused => self.check_pause(sequence, max_unread, host),

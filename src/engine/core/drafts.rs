@@ -6,7 +6,7 @@ use crate::engine::request::speculation::Learned;
 use crate::ops::OpSet;
 use crate::schedule::MAX_DRAFT;
 
-/// An engine thread's share in speculation.
+/// The drafting state of an engine thread.
 pub(super) struct Drafting {
     /// Drafts that the next step could verify; kept for its memory.
     offers: Vec<Offer>,
@@ -74,7 +74,7 @@ impl Core {
             self.draft_by_model(plan, &mut offers);
         }
         self.drafting.offers = offers;
-        // Their masks are computed beside the pass.
+        // The masks behind the drafts are computed during the pass.
         for entry in plan.entries.iter().filter(|entry| entry.drafts > 0) {
             if let Some(sequence) = self.sequences.get_mut(entry.seq) {
                 sequence.look_ahead(entry.drafts);
@@ -85,8 +85,8 @@ impl Core {
     /// Runs one draft pass for each token of the deepest offer. Drafts that were not produced are cut from the
     /// plan.
     fn draft_by_model(&mut self, plan: &mut Plan, offers: &mut [Offer]) {
-        // The sequence that lacks the fewest tokens goes first, so that it does not wait for one that has a prompt
-        // to catch up with.
+        // The sequence that lacks the fewest tokens goes first, so that it does not wait for one that still lacks
+        // a prompt.
         if let Some(drafter) = &self.drafting.model {
             offers.sort_by_key(|offer| {
                 let entry = plan.entries[offer.at];
@@ -168,7 +168,7 @@ impl Core {
             draw.sequence.propose(logits, sampler).map(|()| 0)
         });
         for Draw { at, mut sequence, known, gap, .. } in self.sampling.draws.drain(..) {
-            // Needed after a panic too.
+            // This must also be done after a panic.
             sequence.output.truncate(known);
             self.sequences.put_back(sequence);
             let failed = offers.iter_mut().find(|offer| offer.at == at && gap.is_err());

@@ -1,5 +1,5 @@
-//! Weights of an engine that nothing runs on for a while: the pages of mapped files are released, and the next pass
-//! reads them again. Packed copies stay, as making them again takes as long as loading.
+//! Releases the weights of an idle engine: the pages of mapped files, which the next pass reads again. Packed
+//! copies stay, because packing them again takes as long as loading.
 
 use crate::engine::api::EngineConfig;
 use crate::model::Loaded;
@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Released by all threads of the engine.
+/// Counts of what the engine's threads have released.
 #[derive(Default)]
 pub struct Released {
-    /// Since nothing runs; 0 while something does.
+    /// Bytes released in the current idle time; 0 while something runs.
     pub bytes: AtomicU64,
-    /// How often.
+    /// Number of releases.
     pub times: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl Drop for User {
     }
 }
 
-/// The engine's models, and since when this thread does nothing with them.
+/// The engine's models, and the time since which this thread does not use them.
 pub(super) struct Idle {
     /// 0: nothing is released.
     after_ns: u64,
@@ -51,8 +51,8 @@ impl Idle {
         Self { after_ns, models, users: [None, None], since: None, done: false }
     }
 
-    /// Notes whether the thread `rests`, without requests or on hold, and releases the weights when that has lasted
-    /// long enough. Returns when to look again; `u64::MAX`: when something has changed.
+    /// Notes whether the thread `rests`, without requests or on hold, and releases the weights once that has lasted
+    /// long enough. Returns the time of the next call; `u64::MAX`: when something has changed.
     pub fn look(&mut self, rests: bool, now: u64, released: &Released) -> u64 {
         if !rests {
             if self.users[0].is_none() {
@@ -72,7 +72,8 @@ impl Idle {
         }
         let mut loaded = self.models.iter().flatten();
         if loaded.clone().any(|loaded| loaded.users.load(Ordering::Relaxed) > 0) {
-            // Another thread, maybe of another engine, would read the pages again at once.
+            // Another thread, perhaps of another engine, still uses the weights and would read the pages
+            // again at once.
             self.since = Some(now);
             return now + self.after_ns;
         }
@@ -88,10 +89,10 @@ impl Idle {
 /// Releases the pages of a model's mapped weights, and returns their bytes.
 fn release(loaded: &Loaded) -> u64 {
     let (mut seen, mut bytes) = (BTreeSet::new(), 0);
-    // The function that is called returns no error.
+    // The closure returns no error.
     let _ = loaded.model.weights(&mut |weight| {
         weight.matrices(&mut |matrix| {
-            // Head and embedding may be one.
+            // Head and embedding may share a matrix.
             if matrix.data.is_mapped() && seen.insert(matrix.data.as_ptr()) {
                 matrix.data.release_pages();
                 bytes += matrix.data.len() as u64;

@@ -295,7 +295,7 @@ impl Core {
             self.shared.log.write(LOG_WARN, format!("request {:#x} failed: {error}", sequence.id.0));
         }
         if sequence.guide().is_some() {
-            // Its output may have grown the grammar.
+            // The grammar may have grown with this output.
             self.shared.grammars.count(&|bytes| self.shared.keep(bytes));
         }
         let (trace, tokenizer) = (sequence.trace, self.shared.loaded.tokenizer.as_deref());
@@ -341,7 +341,7 @@ impl Core {
         if !plan.is_empty()
             && let Some(step_ns) = self.run_entries(&mut plan.entries)
         {
-            // Rows also cost what is done with their logits: masks, hooks, samplers.
+            // The cost of a row includes the work on its logits: masks, hooks, samplers.
             let whole_ns = if step_ns > 0 { now_ns() - began } else { 0 };
             self.drop_failed(&mut plan);
             self.scheduler.commit(&plan, whole_ns, &self.sequences);
@@ -412,7 +412,7 @@ impl Core {
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
                 if self.kv.states().is_ok() {
-                    // Their states are neither those before nor those after the pass.
+                    // The states are neither those before nor those after the pass.
                     entries.iter().for_each(|entry| self.scheduler.isolate(entry));
                     return None;
                 }
@@ -487,7 +487,7 @@ impl Core {
         Ok(())
     }
 
-    /// The next steps compute on so many threads.
+    /// Sets the number of threads that compute the next steps.
     pub fn set_threads(&self, threads: usize) {
         self.backend.pool.set_threads(threads);
     }

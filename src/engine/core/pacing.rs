@@ -9,7 +9,7 @@ fn guide_of(sequences: &mut Sequences, seq: SeqId) -> Option<&mut Guide> {
 }
 
 impl Core {
-    /// Every sequence that is about to give a token without room for it is granted room, or paused.
+    /// Grants room to every sequence that is about to generate a token without room for it, or pauses it.
     pub(super) fn ask_for_grants(&mut self, plan: &mut Plan) {
         plan.retain(|entry| !entry.sample || self.is_granted(entry.seq));
     }

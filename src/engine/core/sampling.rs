@@ -9,7 +9,7 @@ use crate::ops::Draws;
 use crate::sample::Sampler;
 use crate::text::Tokenizer;
 
-/// A sequence that draws tokens from its rows of the logits. It is away from `Core::sequences` meanwhile.
+/// A sequence that draws tokens from its rows of logits. It is taken out of `Core::sequences` meanwhile.
 pub struct Draw {
     /// Its entry in the plan, and the index of that entry.
     pub(super) entry: PlanEntry,
@@ -68,9 +68,9 @@ impl Draw {
         self.sequence
     }
 
-    /// Scores the prompt, then draws a token from the row of `logits` (`[entry.logits, vocab]`) before the rows of
-    /// drafts. Draws from these rows too, one after the other, as long as the drawn token equals the draft.
-    /// Returns the time since the last token in nanoseconds.
+    /// Scores the prompt, then draws a token from the row of `logits` (`[entry.logits, vocab]`) that precedes the
+    /// rows of drafts. Then draws from those rows, one after the other, as long as each drawn token equals the
+    /// draft. Returns the time since the last token in nanoseconds.
     fn run(
         &mut self,
         logits: &mut [f32],
@@ -162,7 +162,7 @@ impl Core {
     }
 }
 
-/// Work on a draw and its rows of logits.
+/// A function that works on a draw and its rows of logits.
 type Each<'a> = dyn Fn(&mut Draw, &mut [f32], &mut Sampler) -> Result<u64> + Sync + 'a;
 
 /// Draws, and the samplers that serve them.
@@ -173,7 +173,7 @@ pub(super) struct Sampling {
 }
 
 impl Sampling {
-    /// For rows of `vocab` logits.
+    /// Creates the samplers for rows of `vocab` logits.
     pub fn new(config: &EngineConfig, backend: &Backend, vocab: usize, max_sequence: usize) -> Result<Self> {
         let (mut samplers, mut draws, count) = (Vec::new(), Vec::new(), backend.samplers(config));
         reserve(&mut samplers, count, BATCH)?;

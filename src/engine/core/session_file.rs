@@ -41,8 +41,8 @@ pub fn size(shape: &Shape, tokens: usize) -> usize {
     data.saturating_add(shape.state_bytes as usize).saturating_add(HEADER + 4 * tokens + CHECKSUM)
 }
 
-/// Encodes a session without its state, which the caller appends, and without the checksum. `seal` appends that, so that
-/// the engine thread does not hash. `blocks` appends the bytes of block `index`.
+/// Encodes a session without its state, which the caller appends, and without the checksum, which `seal` appends so
+/// that the engine thread does not hash. `blocks` appends the bytes of block `index`.
 pub fn encode(
     shape: &Shape,
     tokens: &[u32],

@@ -20,7 +20,7 @@ impl Core {
         if pairs.is_empty() { Ok(()) } else { self.kv.states()?.copy(pairs) }
     }
 
-    /// Advances states by the drafts that stand. If that fails, so do the requests that drafted.
+    /// Advances states by the accepted drafts. If that fails, the requests that drafted fail too.
     pub(super) fn advance_states(&mut self, entries: &[PlanEntry]) {
         let drafted = |entry: &&PlanEntry| entry.accepted > 0;
         if self.kv.states().is_err() || !entries.iter().any(|entry| drafted(&entry)) {

@@ -64,7 +64,7 @@ impl Core {
         Ok(())
     }
 
-    /// Runs the batch without a way to stop it.
+    /// Runs the batch, which nothing can stop.
     pub(super) fn run_batch(&mut self) -> Result<()> {
         let Self { backend, batch, kv, shared, outputs, .. } = self;
         shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)

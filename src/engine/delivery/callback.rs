@@ -37,7 +37,7 @@ impl Log {
         Ok(Self { sink, level })
     }
 
-    /// Must not be called with a lock held: the sink may call the engine.
+    /// Writes a line. Must not be called with a lock held, because the sink may call the engine.
     pub fn write(&self, level: i32, message: impl AsRef<str>) {
         if let Some(sink) = self.sink.as_ref().filter(|_| level <= self.level) {
             run(|| sink(level, message.as_ref()));

@@ -1,4 +1,4 @@
-//! What an event loop waits on: set while events wait.
+//! The object that a host's event loop waits on. It is set while events wait.
 
 use crate::base::{Error, Result, Status, os};
 use crate::engine::hub::Readable;
@@ -15,13 +15,13 @@ impl Signal {
         event.map(Self).map_err(failed)
     }
 
-    /// `Unsupported` on Windows.
+    /// The descriptor; `Unsupported` on Windows.
     pub fn fd(&self) -> Result<i32> {
         let message = "this system has no descriptors to wait on: use bn_engine_wait_handle";
         self.0.descriptor().ok_or_else(|| Error::unsupported(message))
     }
 
-    /// `Unsupported` elsewhere.
+    /// The handle for Windows; `Unsupported` elsewhere.
     pub fn handle(&self) -> Result<*mut c_void> {
         let message = "only Windows has handles to wait on: use bn_engine_wait_fd";
         self.0.handle().ok_or_else(|| Error::unsupported(message))

@@ -34,7 +34,7 @@ pub struct RequestLimits<'a> {
     /// 0: the model has no hidden states to pool.
     pub hidden_size: usize,
     pub max_sequence: usize,
-    /// Some: the model is an encoder, which runs a prompt in a step of at most so many tokens.
+    /// Some: the model is an encoder, which runs a prompt in one step, of at most this many tokens.
     pub whole: Option<usize>,
     /// The model scores pairs of texts.
     pub scores: bool,
@@ -42,12 +42,12 @@ pub struct RequestLimits<'a> {
     pub new_tokens: usize,
     pub tokenizer: Option<&'a Tokenizer>,
     pub chat: Option<&'a ChatTemplate>,
-    /// Makes the prompt of a pair of texts, if the tokenizer does not put them together.
+    /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
 }
 
 impl RequestLimits<'_> {
-    /// Checks everything about `params` except room in the queue, and returns the prompt.
+    /// Checks all of `params` except whether the queue has room, and returns the prompt.
     pub fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
         draft_tokens(params.draft_tokens)?;
@@ -89,7 +89,7 @@ impl RequestLimits<'_> {
         self.checked(Prompted { ids, ..Prompted::default() })
     }
 
-    /// The tokens of two texts whose score is asked for.
+    /// The tokens of a pair of texts to score.
     fn pair(&self, params: &RequestParams, first: &str, second: &str) -> Result<Prompted> {
         if !params.scores_pair() {
             return Err(Error::invalid("a pair of texts is given, and only a score takes one"));
@@ -105,7 +105,7 @@ impl RequestLimits<'_> {
         Ok(Prompted { ids, second, ..Prompted::default() })
     }
 
-    /// Renders a pair with the model's own prompt, perhaps with another instruction, and tokenizes it.
+    /// Renders a pair with the model's own prompt, or with the caller's instruction, and tokenizes it.
     fn judged(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let Some(template) = self.pair else {
             let why = "the model's files have no prompt for pairs; pass prompt and document";
@@ -277,7 +277,7 @@ impl RequestLimits<'_> {
         self.fits(tokens, texts.iter().map(|text| text.len()).sum(), "bytes")
     }
 
-    /// `whole`: nothing follows the text.
+    /// Tokenizes a text. `whole`: nothing follows it.
     fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         self.fit_by_size(tokenizer, &[text])?;

@@ -1,4 +1,4 @@
-//! The engine as a host's threads see it.
+//! The engine, as the host's threads call it.
 
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
@@ -48,7 +48,7 @@ pub struct Engine {
     max_batch_tokens: u32,
     kv_block_size: u32,
     default_timeout_ms: u32,
-    /// Default of requests that set none.
+    /// Speculation defaults for requests that set none.
     speculation: Speculating,
     model_name: Option<String>,
     pub(super) adapter_scratch: Mutex<Scratch>,
@@ -281,7 +281,7 @@ impl Engine {
         self.shared.hub.give_back(leases);
     }
 
-    /// Asynchronous: the terminal event confirms it. No error if the request has finished already.
+    /// Begins to cancel requests; the terminal event confirms it. No error if a request has finished already.
     pub fn cancel(&self, which: Which) -> Result<()> {
         self.shared.hub.cancel(which)
     }
@@ -300,7 +300,7 @@ impl Engine {
         metrics::text(&self.stats(), self.facts(), self.model_name(), self.phase())
     }
 
-    /// The efficiency of batching, for people.
+    /// The efficiency of batching, as readable text.
     pub fn report(&self) -> String {
         let (stats, efficiency) = self.counted();
         report::text(&stats, &efficiency)
@@ -358,12 +358,12 @@ impl Engine {
         (stats, efficiency)
     }
 
-    /// `WrongMode` in callback mode, which has no descriptor.
+    /// The wait descriptor. `WrongMode` in callback mode, which has none.
     pub fn wait_fd(&self) -> Result<i32> {
         self.signal().and_then(Signal::fd)
     }
 
-    /// The same for Windows.
+    /// Like `wait_fd`, for Windows.
     pub fn wait_handle(&self) -> Result<*mut c_void> {
         self.signal().and_then(Signal::handle)
     }
@@ -375,7 +375,8 @@ impl Engine {
         })
     }
 
-    /// Asynchronous, idempotent; Drain may be followed by Cancel. `EngineDead` after the engine thread died.
+    /// Begins a shutdown. Asynchronous and idempotent; Drain may be followed by Cancel. `EngineDead` after
+    /// the engine thread died.
     pub fn shutdown(&self, mode: ShutdownMode) -> Result<()> {
         if self.phase() == Phase::Dead {
             return Err(dead());

@@ -41,7 +41,7 @@ impl Bench {
             model_path: Some("builtin:echo?us_per_token=1000".into()),
             threads: 1,
             context_length: 512,
-            // So that no answer ends while this thread is not scheduled.
+            // Pauses each answer until it is polled, so that none ends while this thread is not scheduled.
             max_unread_bytes: 32,
             ..Default::default()
         });
@@ -78,7 +78,7 @@ impl Drop for Bench {
     }
 }
 
-/// Holds the masks back once the constrained request has `tokens` tokens.
+/// Suspends the masks once the constrained request has `tokens` tokens, and checks that other requests go on.
 fn holds_up_nobody(tokens: usize) {
     let mut bench = Bench::new();
     let alone = bench.submit(constrained());

@@ -1,4 +1,4 @@
-//! The way of a request from a host's call to the hub.
+//! Takes a request from the host's call to the hub.
 
 use super::Engine;
 use super::limits::{Prompted, RequestLimits};
@@ -24,7 +24,7 @@ impl Engine {
         let by_id = requests.iter().any(|request| request.poll_by_id);
         let queued = match self.hub().signal() {
             None if by_id => {
-                // Before `refused`, which takes back adapters that nothing holds.
+                // This must precede `refused`, which takes back the memory of adapters that nothing holds.
                 drop(requests);
                 Err(Error::invalid("BN_REQUEST_POLL_BY_ID: an engine in callback mode cannot be polled"))
             }
@@ -36,7 +36,7 @@ impl Engine {
     /// Submits a request and waits for its completion event, in either mode and alongside any poller.
     pub fn generate(&self, mut request: RequestParams) -> Result<Box<Event>> {
         (request.stream, request.poll_by_id) = (false, true);
-        // Between the two, `destroy` may end the request, and does not forget how.
+        // If `destroy` ends the request between the two calls, it keeps the terminal event.
         let _stay = self.hub().stay();
         let id = self.queue(vec![request]).inspect_err(|error| self.refused(error.status, 1))?[0];
         let event = self.hub().take_one(id);
@@ -67,8 +67,8 @@ impl Engine {
         queued.map(|()| ids)
     }
 
-    /// Counts `n` requests as refused, including those that the caller refused for this engine. Other requests may wait
-    /// for what they had: a grammar, the last reference to an adapter.
+    /// Counts `n` requests as refused, including those that the caller refused for this engine. Wakes requests that
+    /// wait for memory, since a refused request may have held a grammar or the last reference to an adapter.
     pub fn refused(&self, status: Status, n: usize) {
         self.hub().take_back();
         self.shared.recorder.rejected(status, n);
@@ -150,7 +150,7 @@ impl Engine {
     /// Compiles a constraint as `submit` would, so that its errors are known early.
     pub fn check_constraint(&self, constraint: &Constraint) -> Result<()> {
         let checked = self.guide(constraint, u64::MAX).map(drop);
-        // Kept grammars may have been evicted for it.
+        // Kept grammars may have been evicted for this one.
         self.hub().take_back();
         checked
     }

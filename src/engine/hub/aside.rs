@@ -1,4 +1,4 @@
-//! Memory that belongs to no request, but counts in the same limit.
+//! Memory that belongs to no request but counts against the same limit.
 
 use super::*;
 

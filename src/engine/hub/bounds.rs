@@ -8,7 +8,7 @@ pub struct Bounds {
     pub requests: usize,
     /// Prompt tokens of requests that wait for admission. A request may exceed it if no other waits.
     pub queued_tokens: u64,
-    /// Includes polled events; MAX: no bound.
+    /// Bytes of requests, polled events included; MAX: no bound.
     pub bytes: u64,
     /// Limit of set-aside bytes, as if each device had only the room of the smallest one. MAX: only `bytes`
     /// bounds them.

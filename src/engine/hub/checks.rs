@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 /// Outcome of an exchange that stops before its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bed {
-    /// It would not wait.
+    /// The exchange would not wait.
     Awake,
-    /// It would return false.
+    /// The exchange would return false.
     Done,
-    /// It waits for the bell, or for its time.
+    /// The exchange waits for the bell, or until its time is up.
     Asleep,
 }
 
@@ -34,7 +34,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         !self.state.lock().team.queues[thread].asleep
     }
 
-    /// The outcome that the wait would see; None if it would go on waiting, though rung.
+    /// The outcome that the wait would see; None if it would go on waiting although it was rung.
     pub fn looks_up(&self, thread: usize) -> Option<Bed> {
         let mut state = self.state.lock();
         let (quiet, done) = (state.team.queues[thread].is_quiet(), state.is_done());
@@ -81,7 +81,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.state.lock().slots.waits_for_host()
     }
 
-    /// A dump for messages.
+    /// The state of the hub, for messages.
     pub fn describe(&self) -> String {
         let state = self.state.lock();
         let slots: Vec<View> = (0..).map_while(|index| state.slots.view(index)).collect();

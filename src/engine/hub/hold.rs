@@ -1,5 +1,5 @@
-//! A hold: as long as the host wants it, no engine thread begins a step. Requests come, expire and are cancelled as
-//! ever.
+//! A hold: until the host ends it, no engine thread begins a step. Requests are submitted, expire and are cancelled
+//! as usual.
 
 use super::*;
 

@@ -13,7 +13,7 @@ pub const LAST_GENERATION: u32 = (1 << GENERATION_BITS) - 1;
 pub struct RequestId(pub u64);
 
 impl RequestId {
-    /// No request's: every request.
+    /// Stands for all requests.
     pub const ANY: Self = Self(i64::MAX as u64);
 
     pub fn new(salt: u16, generation: u32, slot: u32) -> Self {
@@ -36,12 +36,12 @@ pub enum Which {
     One(RequestId),
 }
 
-/// A salt of 15 bits that no other of the last 32,766 engines of this process had; never 0 or the greatest.
+/// A salt of 15 bits that none of the last 32,766 engines of this process had; never 0 or the maximum.
 pub fn next_salt() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const MASK: u16 = u16::MAX >> 1;
     loop {
-        // Starts somewhere else in each process, so that ids carried across processes do not match either.
+        // Starts at a different number in each process, so that ids of another process do not match either.
         let salt = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id() as u16) & MASK;
         if salt != 0 && salt != MASK {
             return salt;

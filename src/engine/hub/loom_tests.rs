@@ -5,7 +5,7 @@ use super::support::*;
 use super::*;
 use loom::thread;
 
-/// Polls until the terminal event and returns the text that came.
+/// Polls until the terminal event and returns the text.
 fn drain(hub: &TestHub, which: Which) -> String {
     let (mut text, mut last) = (String::new(), false);
     while !last {
@@ -241,8 +241,8 @@ fn loom_the_end_wakes_an_edge_triggered_loop_that_stopped_at_a_short_count() {
     });
 }
 
-/// Replica 1 hands a request on to replica 0 while the host cancels it: the replica that has it in the end
-/// learns of that.
+/// Replica 1 hands a request on to replica 0 while the host cancels it. The replica that has it in the end
+/// must learn of the cancel.
 #[test]
 fn loom_a_cancel_finds_a_request_that_is_moved() {
     loom::model(|| {
@@ -270,7 +270,7 @@ fn loom_a_cancel_finds_a_request_that_is_moved() {
     });
 }
 
-/// A sleeping replica learns of the end from the other one, which had the last request.
+/// The replica that had the last request wakes the other one, which sleeps, at the end.
 #[test]
 fn loom_all_replicas_end_with_the_last_request() {
     loom::model(|| {
@@ -369,8 +369,8 @@ fn loom_destroy_makes_the_last_callback_of_each_accepted_request() {
     }
 }
 
-/// As `Engine::generate`: a caller whose request was accepted gets its end, though the engine is destroyed before it
-/// waits.
+/// As in `Engine::generate`: a caller whose request was accepted gets its terminal event, even if the engine is
+/// destroyed before the caller waits.
 #[test]
 fn loom_destroy_leaves_a_waiting_caller_its_answer() {
     let mut model = loom::model::Builder::new();

@@ -1,10 +1,10 @@
-//! The meeting point of host threads and an engine thread: requests in, events out, under one lock. An engine of
-//! several devices has several such threads (`replicas/team.rs`), and each names itself by its number.
+//! Connects host threads and engine threads: requests in, events out, under one lock. An engine of several
+//! devices has several such threads (`replicas/team.rs`), and each names itself by its number.
 //!
 //! `submit` opens a request's slot and queues the request for an engine thread in one critical section. In the
 //! same way, `exchange` publishes a step's events and takes the commands that came meanwhile. A submit and a poll
 //! take the lock once each, `bn_events_free` once for a batch. Unpolled events of a request are merged into one
-//! pending event, so nothing here grows with the length of an answer but that event.
+//! pending event, so only that event grows with the length of an answer.
 
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::{Error, Result, Status, reserved};
@@ -52,7 +52,7 @@ pub struct Outbox<E, C> {
     pub events: Vec<(u32, Box<E>)>,
     /// Slots whose requests were admitted.
     pub admitted: Vec<u32>,
-    /// Memory was returned after a grant was refused; set by `exchange`.
+    /// Memory was returned after a grant was refused, so ask again; set by `exchange`.
     pub retry_grants: bool,
     /// No step may begin; set by `exchange`.
     pub held: bool,
@@ -86,7 +86,8 @@ struct State<E, C> {
     ending: bool,
     /// The engine is being destroyed: polls return without an event, since it would be freed under their callers.
     leaving: bool,
-    /// A poll left an event behind for lack of memory. The next give-back wakes edge-triggered loops once more.
+    /// A poll left an event behind for lack of memory. The next call that returns memory wakes edge-triggered
+    /// loops again.
     grant_missed: bool,
     slots: RequestSlots<E>,
     team: Team<C>,
@@ -273,7 +274,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         let (told, reserved) = (!state.slots.cancel(index), state.slots.usage().reserved);
         let live = state.slots.release(index);
         self.update_signal(&mut state);
-        // Its leases returned memory, for which another request may wait.
+        // The leases of the request returned memory, for which another request may wait.
         if state.slots.usage().reserved < reserved {
             state.team.retry_grants();
         }
@@ -452,7 +453,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state = self.quiet.wait(state);
         }
         state.slots = RequestSlots::new(0, 0);
-        // It comes back when its holders let go of it.
+        // Set-aside bytes are returned when their holders drop them.
         let aside = state.aside;
         state.slots.set_aside(aside, u64::MAX);
     }
@@ -462,8 +463,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.state.lock().slots.lost(thread)
     }
 
-    /// The thread accepts no more requests, and those that it gives away go to others. Returns false if there are no
-    /// others: the hub is then closing.
+    /// The thread accepts no more requests, and hands its waiting ones to others. Returns false if there are no
+    /// others; the hub is then closing.
     pub fn retire(&self, thread: usize) -> bool {
         let mut state = self.state.lock();
         let others = state.team.close(thread);
@@ -535,7 +536,7 @@ impl<E: Merge, C: Cargo> State<E, C> {
     /// Reserves room for `n` more requests and, for each, commands to start it, to resume it and to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        // Two more commands: one to end all, one to give some.
+        // Two more commands: one to end all requests, one to migrate some.
         self.team.make_room(3 * n + 2 * self.slots.usage().unfinished + 2)
     }
 

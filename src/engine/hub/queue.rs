@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Commands from host threads, and from the hub itself, to an engine thread.
+/// Commands to an engine thread, from host threads and from the hub itself.
 #[derive(Debug, PartialEq)]
 pub enum Command<C> {
     Start(C),
@@ -22,7 +22,7 @@ pub enum Command<C> {
     EndAll {
         shutdown: bool,
     },
-    /// Hand waiting requests on.
+    /// Hands waiting requests to another replica.
     Migrate(Migration),
 }
 
@@ -33,8 +33,9 @@ pub struct Queue<C> {
     pub asleep: bool,
     /// `Hub::hold` was called since the thread last looked.
     pub news: bool,
-    /// A grant was refused here (`grant_refused`), and memory was returned since (`retry_grants`).
+    /// Whether a grant was refused to a request of this thread since `retry_grants` was last set.
     pub grant_refused: bool,
+    /// Memory was returned after a grant was refused: ask again.
     pub retry_grants: bool,
     /// A grant was refused to a request that has begun to give output.
     pub begun_waits: bool,
@@ -42,7 +43,7 @@ pub struct Queue<C> {
     pub gone: bool,
 }
 
-/// State that only the queue's own thread waits for or looks at.
+/// The part of a queue that only its thread waits for or reads.
 #[derive(Default)]
 pub struct Mailbox {
     pub bell: Condvar,
@@ -59,7 +60,7 @@ impl Mailbox {
         self.cancel.load(Ordering::Acquire)
     }
 
-    /// The thread knows of every end. Called under the hub's lock.
+    /// Clears the flag once the thread knows of every end. Called under the hub's lock.
     pub fn clear_cancel(&self) {
         self.cancel.store(false, Ordering::Relaxed);
     }
@@ -93,7 +94,7 @@ impl<C> Queue<C> {
         retry
     }
 
-    /// Notes that memory was returned.
+    /// Notes that memory was returned, so that the thread retries its refused grants.
     pub fn retry(&mut self) {
         self.retry_grants |= std::mem::take(&mut self.grant_refused);
     }

@@ -88,7 +88,7 @@ pub struct RequestSlots<E> {
     max_unread: u64,
     /// Scratch list of the requests with grants; kept for its memory.
     claims: Vec<Claim>,
-    /// Requests that became slow, and requests that no longer are.
+    /// Requests whose pending event became too large, and requests whose large event was taken.
     pub slow: Vec<RequestId>,
     pub drained: Vec<RequestId>,
     pub spare: Vec<Box<E>>,
@@ -126,7 +126,7 @@ pub struct Usage {
     pub outcomes: [u64; OUTCOMES],
     pub unreleased: usize,
     pub unfinished: usize,
-    /// Part of the unfinished ones.
+    /// Number of unfinished requests that were admitted.
     pub running: usize,
     /// Prompt tokens of unfinished requests that do not run.
     pub queued_tokens: u64,

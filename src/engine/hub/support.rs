@@ -31,7 +31,7 @@ impl Merge for Note {
     }
 }
 
-/// Number of edges, and whether it is readable.
+/// A wait descriptor: the number of its edges, and whether it is readable.
 #[derive(Default)]
 pub struct Flag(AtomicUsize, AtomicBool);
 
@@ -48,7 +48,7 @@ impl Readable for Flag {
 #[derive(Debug, PartialEq)]
 pub struct Parcel(pub RequestId);
 
-/// Each goes to the thread with the fewest requests.
+/// A parcel goes to the thread with the fewest requests.
 impl Cargo for Parcel {
     fn name(&mut self, id: RequestId) {
         self.0 = id;

@@ -247,7 +247,7 @@ fn events_that_nobody_gives_back_are_bounded_and_end_with_their_request() {
     publish(&hub, a, "y", false);
     assert_eq!(status(poll(&hub, Which::Any)), Some(Status::MemoryLimit));
     let before = edges(&hub);
-    // From the middle of a list, then from its ends.
+    // Give events back from the middle of the list, then from its ends.
     for n in [2, 0, leases.len() - 1] {
         hub.give_back(&mut [a, b].map(|id| (id, leases[n])).into_iter());
     }
@@ -347,7 +347,7 @@ fn memory_of_an_ended_request_wakes_who_was_refused() {
     let hub = hub(3);
     let (a, b) = (open(&hub, false), open(&hub, true));
     assert!(hub.grant(a.slot(), 980, true) && !hub.grant(b.slot(), 100, true));
-    // It is live, so the engine thread must learn of the release.
+    // The request is live, so the engine thread must learn of the release.
     hub.release(a).unwrap();
     let mut out = Outbox::default();
     let mut commands = VecDeque::new();
@@ -469,7 +469,7 @@ fn a_hold_wakes_a_thread_once_and_ends_with_the_hub() {
         out.held
     };
     assert_eq!((hub.hold(true).unwrap(), hub.hold(true).unwrap()), (false, true));
-    // A thread that waits for commands comes back to see it.
+    // A thread that waits for commands returns to see the hold.
     let mut out = Outbox::default();
     assert!(hub.exchange(0, &mut out, &mut VecDeque::new(), Rest::UntilCommand) && out.held);
     assert!(look(0) && look(1) && hub.is_held());

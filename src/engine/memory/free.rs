@@ -1,4 +1,5 @@
-//! The memory that engines of this process have claimed and not touched yet, and what grammars may take besides.
+//! Counts the memory that engines of this process have claimed and not touched yet, and the memory that remains
+//! for grammars.
 
 use crate::base::{Result, os::memory};
 use crate::constrain::STACK;
@@ -31,7 +32,7 @@ impl Claims {
     }
 
     /// Claims as many blocks as `blocks` returns for the bytes that others have claimed, and the bytes that `more` then
-    /// gives, which stay claimed. Calls them again if another claim came in between.
+    /// gives, which stay claimed. Calls both again if another claim came in between.
     pub fn claim(
         &'static self,
         block_bytes: u64,

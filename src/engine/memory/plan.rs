@@ -117,7 +117,7 @@ pub fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
 /// The inputs of the size calculation, in bytes; `max_sequence` and `block_size` are in tokens.
 #[derive(Clone, Copy)]
 struct Need {
-    /// Name of the memory's owner, for messages.
+    /// Name of the machine or device, for messages.
     place: &'static str,
     weights: u64,
     workspace: u64,
@@ -426,7 +426,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// 8 sequences of 1000 tokens; blocks of 1 MiB with 32 tokens each.
+    /// 8 sequences of 1000 tokens, and blocks of 32 tokens and 1 MiB.
     fn need() -> Need {
         Need {
             place: "this machine",
@@ -490,12 +490,12 @@ mod tests {
     #[test]
     fn a_limit_leaves_room_for_a_queue_of_short_requests() {
         let limited = |left: u64, requests: u64| Need { limit: 120 * MIB + left, requests, ..need() };
-        // At least a sixteenth.
+        // Requests get at least a sixteenth.
         assert_eq!(limited(160 * MIB, 10 * MIB).kv_share(), 150 * MIB);
         assert_eq!(limited(160 * MIB, 15 * MIB).blocks(0).unwrap(), 145);
         assert_eq!(limited(160 * MIB, MIB).kv_share(), 150 * MIB);
         assert_eq!(limited(160 * MIB, 1000 * MIB).kv_share(), 80 * MIB, "half at most");
-        // One sequence takes 32 MiB.
+        // KV of one sequence takes 32 MiB.
         assert_eq!(limited(47 * MIB, 15 * MIB).kv_share(), 32 * MIB);
         assert_eq!(limited(46 * MIB, 15 * MIB).kv_share(), 46 * MIB - 46 * MIB / 16);
         let message = refused(limited(32 * MIB, 0), 0);

@@ -6,7 +6,7 @@ use crate::ops::StateShape;
 use crate::schedule::MAX_DRAFT;
 use std::ops::Add;
 
-/// How many states there are; nothing in a model without recurrent layers.
+/// Counts and bytes of states; zeros in a model without recurrent layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatePlan {
     /// Slots for running sequences, snapshots and sessions.
@@ -15,14 +15,14 @@ pub struct StatePlan {
     pub running: usize,
     /// Maximum number of drafted rows of a step.
     pub drafted: usize,
-    /// Bytes of all slots, and of what is kept of drafted rows.
+    /// Bytes of all slots, and of the data kept for drafted rows.
     pub bytes: u64,
 }
 
 impl Add for StatePlan {
     type Output = Self;
 
-    /// The states of two devices.
+    /// The states of two devices together.
     fn add(self, other: Self) -> Self {
         Self {
             slots: self.slots + other.slots,

@@ -2,8 +2,8 @@
 //! queues and threads.
 //!
 //! A request goes to the replica with the lowest rank. If a replica could not admit all its waiting requests and
-//! another has room, the first is asked to give some away ([`Migration`]); it hands them over together with the events of
-//! its next step.
+//! another has room, the first is asked to hand some on ([`Migration`]), which it does together with the events of its
+//! next step.
 
 /// Maximum number of replicas of an engine.
 pub const MAX_REPLICAS: usize = 64;
@@ -15,9 +15,9 @@ const PROBE: u32 = 16;
 /// Spare capacity and state of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Number of requests that it could begin at once.
+    /// Number of requests that the replica could begin at once.
     pub room: u32,
-    /// It has no request at all.
+    /// The replica has no request at all.
     pub idle: bool,
     /// Number of waiting requests that its last step did not admit.
     pub waiting: u32,
@@ -25,14 +25,16 @@ pub struct Load {
     pub sick: bool,
 }
 
-/// The thread, by the number of its replica, that has a request, and the tokens that it owes for it.
+/// The assignment of a request: the thread that has it, by the number of its replica, and the tokens that the
+/// thread owes for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
     pub thread: usize,
     pub tokens: u64,
 }
 
-/// Waiting requests, which have never run, that a replica hands on: at most `most`, to replica `to` or to any other.
+/// A migration: a replica hands on at most `most` waiting requests that have never run, to replica `to` or to any
+/// other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migration {
     pub to: Option<usize>,
@@ -42,14 +44,14 @@ pub struct Migration {
 }
 
 struct Member {
-    /// It accepts requests.
+    /// The replica accepts requests.
     open: bool,
-    /// Its thread ended by a failure.
+    /// The replica's thread ended by a failure.
     died: bool,
     load: Load,
-    /// The replica that it was asked to give requests to, until it has answered.
+    /// The target of the migration that the replica was asked for and has not executed yet.
     migrating_to: Option<usize>,
-    /// Another replica was asked to give to this one.
+    /// Another replica was asked to migrate requests to this one.
     awaits: bool,
 }
 
@@ -123,7 +125,7 @@ impl Balance {
         self.with(|member| member.died).count()
     }
 
-    /// Takes note of a replica's load.
+    /// Records a replica's load.
     pub fn report(&mut self, replica: usize, load: Load) {
         let member = &mut self.members[replica];
         if member.open {
@@ -131,14 +133,14 @@ impl Balance {
         }
     }
 
-    /// `replica` gave what it was asked for, or never will.
+    /// `replica` has executed its migration, or never will.
     pub fn answered(&mut self, replica: usize) {
         if let Some(to) = self.members[replica].migrating_to.take() {
             self.members[to].awaits = false;
         }
     }
 
-    /// Replicas with waiting requests, each with those that it is to give to a replica that has room.
+    /// Migrations from replicas with waiting requests to replicas with room, each with the source.
     pub fn migrations(&mut self) -> impl Iterator<Item = (usize, Migration)> {
         (0..self.members.len()).filter_map(|to| self.migration(to))
     }
@@ -154,7 +156,7 @@ impl Balance {
         self.members[to].awaits = true;
         let source = &mut self.members[from];
         source.migrating_to = Some(to);
-        // Only half of them: the giving replica will have room itself.
+        // Only half of them, since the source will have room itself.
         Some((from, Migration { to: Some(to), most: source.load.waiting.div_ceil(2).min(room), idle }))
     }
 
@@ -172,7 +174,7 @@ impl Balance {
         (member.open, member.died) = (false, died);
     }
 
-    /// A replica that has waiting requests and was not asked to give any, although `replica` has room.
+    /// A replica that has waiting requests and was not asked to hand any on, although `replica` has room.
     #[cfg(all(test, not(loom)))]
     pub fn forgotten_by(&self, replica: usize) -> Option<usize> {
         let Member { open, awaits, load, .. } = self.members[replica];

@@ -12,7 +12,7 @@ struct Held {
 
 pub struct Blocks {
     replicas: usize,
-    /// The blocks that any of them has, by key.
+    /// The blocks that any replica has, by key.
     held: HashMap<u64, Held>,
 }
 
@@ -28,7 +28,8 @@ impl Blocks {
         self.held.try_reserve(self.held.len() + blocks)
     }
 
-    /// Notes a change of a replica's cache. Tells when the first replica gets a block, and when the last one loses it.
+    /// Records a change of a replica's cache. Emits an event when the first replica gets a block, and when the last
+    /// one loses it.
     pub fn merge(&mut self, replica: usize, event: CacheEvent, emit: &mut dyn FnMut(CacheEvent)) {
         let bit = 1 << replica;
         match event {

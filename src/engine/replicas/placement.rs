@@ -30,7 +30,7 @@ pub struct Placement {
     cached_at: Vec<u32>,
     /// Number of positions that it shares with the previous request of the same submit.
     like_before: u32,
-    /// It was handed on by another replica.
+    /// Another replica has handed the request on.
     pub moved: bool,
 }
 
@@ -73,7 +73,7 @@ impl Placement {
         self.prompt_len.saturating_sub(cached.max(computed)).into()
     }
 
-    /// Requests of a session stay: its blocks are on one replica only. See `session_rank`.
+    /// Requests of a session stay on its replica, which alone has its blocks; see `session_rank`.
     pub fn home(&self, replica: usize) -> Option<u64> {
         self.session.as_ref().map(|name| session_rank(name, replica))
     }

@@ -17,7 +17,7 @@ const MANY: usize = 64;
 pub struct Replica {
     /// Number of its thread.
     number: usize,
-    /// No other replica could take requests.
+    /// There is no other replica to take requests.
     alone: bool,
     /// Passes that failed in a row.
     failures: u32,
@@ -45,9 +45,9 @@ impl Replica {
         self.failures >= FAILURES && !self.alone
     }
 
-    /// Its load with `live` requests. It has room for requests of others if none wait here and at least half of the KV
-    /// blocks are free: for as many as fill the free blocks, if they are like the running ones. An idle replica has
-    /// room for a batch.
+    /// The replica's load with `live` requests. It has room for other replicas' requests if none wait here and at
+    /// least half of the KV blocks are free: for as many as would fill the free blocks if they were like the running
+    /// ones. An idle replica has room for a batch.
     pub fn load(&self, scheduler: &Scheduler, live: usize) -> Load {
         let counts = scheduler.counts();
         let free = counts.blocks_total - counts.blocks_used;
@@ -71,7 +71,7 @@ impl Replica {
         };
     }
 
-    /// Hands waiting requests on, in queue order: the other replica can begin them at once.
+    /// Hands waiting requests on, in queue order, since the other replica can begin them at once.
     pub fn migrate<W: From<Box<Sequence>>>(
         &mut self,
         migration: Migration,
@@ -89,8 +89,8 @@ impl Replica {
         }
     }
 
-    /// After a step: reports if the replica became sick or recovered. A sick one is to give all requests that never ran
-    /// here to others.
+    /// After a step: reports if the replica became sick or recovered. A sick replica is to hand all requests that never
+    /// ran here to others.
     pub fn examine(&mut self, log: &Log) -> Option<Migration> {
         let (sick, number) = (self.is_sick(), self.number);
         if sick == std::mem::replace(&mut self.was_sick, sick) {

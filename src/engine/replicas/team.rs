@@ -8,7 +8,7 @@ use crate::engine::hub::ids::RequestId;
 use crate::engine::hub::queue::{Command, Mailbox, Queue};
 use crate::engine::hub::slots::{Merge, RequestSlots};
 
-/// Work that is queued for a replica.
+/// Work for a replica.
 pub trait Cargo {
     /// Tells the cargo its request id.
     fn name(&mut self, id: RequestId);
@@ -21,7 +21,7 @@ pub trait Cargo {
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
 }
 
-/// News of a replica after a step for the others.
+/// What a replica reports to the others after a step.
 pub struct Share<C> {
     pub load: Load,
     /// Requests handed on to a given replica, or to any other.
@@ -32,9 +32,9 @@ pub struct Share<C> {
 
 pub struct Team<C> {
     pub queues: Vec<Queue<C>>,
-    /// The hub has them too, to use them without its lock.
+    /// The hub has these too, and uses them without its lock.
     pub mailboxes: Arc<Vec<Mailbox>>,
-    /// Tokens of the unfinished requests of each.
+    /// Tokens of the unfinished requests of each replica.
     pub owed: Vec<u64>,
     pub balance: Balance,
 }
@@ -118,8 +118,8 @@ impl<C: Cargo> Team<C> {
         ring
     }
 
-    /// Takes note of a replica's load, and moves the requests that it gives away. `ending`: all requests were told to
-    /// end because the engine shuts down.
+    /// Records a replica's load, and moves the requests that it hands on. `ending`: all requests were told to end
+    /// because the engine shuts down.
     pub fn share<E: Merge>(
         &mut self,
         from: usize,
@@ -146,14 +146,14 @@ impl<C: Cargo> Team<C> {
         self.level();
     }
 
-    /// Asks replicas with waiting requests to give some to others that have room.
+    /// Asks replicas with waiting requests to hand some to others that have room.
     fn level(&mut self) {
         for (from, migration) in self.balance.migrations() {
             self.queues[from].commands.push_back(Command::Migrate(migration));
         }
     }
 
-    /// `replica` accepts no more requests, and those that it gives away go to others. Returns whether there are any.
+    /// `replica` accepts no more requests, and those that it hands on go to others. Returns whether there are any.
     pub fn close(&mut self, replica: usize) -> bool {
         let others = self.balance.close(replica);
         self.level();
@@ -176,7 +176,7 @@ fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usi
     move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
 }
 
-// By its path, which `tests/concurrency` needs.
+// `tests/concurrency` includes this file, so the path must be explicit.
 #[cfg(all(test, not(loom)))]
 #[path = "team/tests.rs"]
 mod tests;

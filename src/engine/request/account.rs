@@ -30,8 +30,8 @@ impl RequestBytes {
     ) -> Self {
         let tokens = prompt_tokens as u64;
         let kept = 2 * size_of::<Event>() as u64 + 512;
-        // A stop string, a copy of its pattern, four bytes of fallback table for each of its bytes, and held-back
-        // text.
+        // Each stop string takes its text, a copy of its pattern, four bytes of fallback table per byte, and
+        // held-back text.
         let stops: usize = params.stop_strings.iter().map(|s| 8 * s.len() + 160).sum();
         // Token ids, and the keys of their blocks.
         let words: usize = params.bad_words.iter().map(|word| 16 * word.len() + 128).sum();
@@ -55,7 +55,7 @@ impl RequestBytes {
     }
 }
 
-/// A grammar's parser and mask: 42 KiB after 200 tokens with a vocabulary of 128,256.
+/// Bytes of a grammar's parser and mask; 42 KiB were measured after 200 tokens, with a vocabulary of 128,256.
 const GUIDE_BYTES: u64 = 64 << 10;
 
 /// Bytes of a generated token until the request ends: its id, in a vector that may be twice as long as needed.
@@ -76,13 +76,13 @@ pub struct Account {
     pub bytes: RequestBytes,
     /// Number of tokens that it may output before it needs another grant.
     credit: u32,
-    /// It has had a grant.
+    /// The request has had a grant.
     pub began: bool,
-    /// It lacks a grant.
+    /// The request was refused a grant and waits for it.
     pub awaits_grant: bool,
-    /// Its output is not polled.
+    /// Too much of the request's output is not polled.
     pub unread: bool,
-    /// It ends instead of being paused for unpolled output.
+    /// The request ends instead of being paused for unpolled output.
     pub end_unread: bool,
 }
 
@@ -105,8 +105,8 @@ impl Account {
             + u64::from(in_events) * token.saturating_sub(KEPT_BYTES)
     }
 
-    /// The grant that it needs before its next token and as many as `drafts` more, if its output has room for `left`
-    /// tokens: the number of tokens and their bytes. None if it needs none.
+    /// The grant that the request needs before its next token and up to `drafts` more, if its output has room for
+    /// `left` tokens: the number of tokens and their bytes. None if it needs none.
     pub fn wants(&self, drafts: u32, left: u32) -> Option<(u32, u64)> {
         let tokens = GRANT.min(left.saturating_sub(self.credit));
         let needs = self.credit <= drafts && tokens > 0;
@@ -123,7 +123,7 @@ impl Account {
         self.credit.saturating_sub(1)
     }
 
-    /// Puts a token into `event`, which returns a part of its bytes.
+    /// Counts a token that is put into `event`, which will return a part of its bytes.
     pub fn spend(&mut self, event: &mut Event) {
         self.credit = self.credit.saturating_sub(1);
         event.granted += self.bytes.token.saturating_sub(KEPT_BYTES);

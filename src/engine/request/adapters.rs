@@ -1,4 +1,4 @@
-//! LoRA adapters as requests use them.
+//! LoRA adapters, as requests use them.
 
 use crate::base::fork;
 use crate::engine::hub::SetAside;
@@ -15,7 +15,7 @@ pub struct Adapter {
     pub fingerprint: u64,
     /// The reservation that counts its bytes in an engine's memory; returned on drop.
     pub held: SetAside,
-    /// Takes the bytes back into the engine, if it still exists.
+    /// Returns the bytes to the engine, if it still exists.
     pub take_back: Arc<dyn Fn() + Send + Sync>,
     pub made_in: u32,
 }

@@ -57,13 +57,13 @@ impl Answer {
         Self { reply, raw: String::new(), reasoning_tokens: 0, bound }
     }
 
-    /// Bytes that it holds from the start.
+    /// Bytes that an answer holds from the start.
     pub fn bytes(&self) -> u64 {
         let bound = self.bound.as_ref().map_or(0, Bound::bytes);
         (size_of::<Self>() + self.reply.bytes() + bound) as u64
     }
 
-    /// The token that must come next, as the reasoning has reached its bound.
+    /// The token that must come next because the reasoning has reached its bound.
     pub fn forced(&self) -> Option<u32> {
         self.bound.as_ref()?.forced(self.reply.thinks(), self.reasoning_tokens)
     }
@@ -73,7 +73,7 @@ impl Answer {
         self.bound.as_ref().is_some_and(Bound::holds)
     }
 
-    /// Counts a token before it is parsed; `forced`: the one that had to come.
+    /// Counts a token before it is parsed. `forced`: the token that had to come, if any.
     pub fn count(&mut self, token: u32, forced: Option<u32>) {
         self.reasoning_tokens += u64::from(self.reply.thinks());
         if let (Some(bound), Some(forced)) = (&mut self.bound, forced) {

@@ -12,7 +12,7 @@ use crate::text::Tokenizer;
 /// A row of logits, or the token that the device drew from it (`sample::drawn`).
 pub enum Drawn<'a> {
     From(&'a mut [f32]),
-    /// The same with the token that must come, unless the output's grammar has no place for it.
+    /// Like `From`, with a token that must come unless the output's grammar does not allow it.
     Forced(&'a mut [f32], u32),
     Already(i32, Option<Reported<'a>>),
 }

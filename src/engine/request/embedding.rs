@@ -19,11 +19,11 @@ pub struct Pooler {
     sum: Vec<f64>,
 }
 
-/// A model's part after pooling: what it makes of a state, for a score or an embedding.
+/// The model's step after pooling, which computes a score or an embedding from the pooled state.
 pub type AfterPooling<'a> = &'a dyn Fn(bool, &[f32]) -> Result<Option<Vec<f32>>>;
 
 impl Pooler {
-    /// What `params` leave open is as in the model's files.
+    /// `params` override the settings in the model's files.
     pub fn new(params: &EmbeddingParams, model: &Facts) -> Self {
         let score = params.score;
         let own = model.scores.filter(|_| score).unwrap_or(model.pooling);
@@ -63,8 +63,8 @@ impl Pooler {
         }
     }
 
-    /// The vector: the mean of the added rows, or what `model` makes of it (`Model::after_pooling`), divided by its
-    /// Euclidean length if `normalize` is set. Zeros stay zeros.
+    /// The vector: the mean of the added rows, passed through `model` (`Model::after_pooling`) if it has a step
+    /// after pooling, and divided by its Euclidean length if `normalize` is set. A zero vector stays zero.
     pub fn finish(&mut self, model: AfterPooling) -> Result<Embedding> {
         let rows = self.rows as f64;
         self.sum.iter_mut().for_each(|x| *x /= rows);

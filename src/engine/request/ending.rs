@@ -1,4 +1,4 @@
-//! Reasons why a request ends other than by its own rules.
+//! The reasons for which a request is ended from outside.
 
 use super::event::FinishReason;
 use crate::base::{Error, Status};

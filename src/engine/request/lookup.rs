@@ -30,7 +30,7 @@ impl Text<'_> {
 
 /// Lengths of the sequences that are looked up, longest first.
 const GRAMS: [usize; 2] = [4, 2];
-/// More agreement than this does not make a draft likelier.
+/// Maximum number of equal tokens that are compared: more agreement does not make a draft likelier.
 const LONG: usize = 16;
 /// Number of classes of agreement: up to 3, 7 and 15 tokens, and more.
 const CLASSES: usize = 4;
@@ -97,7 +97,7 @@ impl Lookup {
         Self { table: Vec::new(), entries, seen: 0, next: 0, agrees: 0, chances: Chances::default() }
     }
 
-    /// Bytes of a look-up for such a text.
+    /// Bytes of a look-up for a text of this size.
     pub fn bytes(prompt: usize, max_new: usize) -> usize {
         4 * entries(prompt, max_new)
     }
@@ -144,8 +144,8 @@ impl Lookup {
         }
     }
 
-    /// Likelihood that each of the first `stands.len()` tokens of a draft is accepted, together with all before
-    /// it; 0 without a draft.
+    /// Likelihood that each of the first `stands.len()` tokens of a draft is accepted together with all tokens
+    /// before it; 0 without a draft.
     pub fn stands(&self, stands: &mut [f32; MAX_DRAFT]) {
         let mut all = if self.next == 0 { 0.0 } else { 1.0 };
         for (n, stands) in stands.iter_mut().enumerate() {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_draft_is_what_followed_the_longest_sequence_last() {
-        // 7 8 came last before 1 2, and earlier after 5 6.
+        // The last occurrence of 7 8 is before 1 2, and an earlier one follows 5 6.
         let prompt = [5, 6, 7, 8, 9, 3, 3, 7, 8, 1, 2, 4, 4, 4];
         assert_eq!(read(&prompt, &[10, 7, 8]).1, [1, 2, 4, 4, 4, 10]);
         assert_eq!(read(&prompt, &[5, 6, 7, 8]).1, [9, 3, 3, 7, 8, 1]);

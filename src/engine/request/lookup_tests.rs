@@ -1,5 +1,5 @@
-//! Look-ups against none, in simulated time: the scheduler, chances and texts are real, and steps take what a formula
-//! says. So the ratios are exact.
+//! Compares runs with and without look-ups in simulated time: the scheduler, chances and texts are real, and a
+//! formula gives the time of a step. So the ratios are exact.
 
 use super::lookup::{Chances, Lookup, Text};
 use crate::schedule::{MAX_DRAFT, Offer, Plan, Request, Scheduler, SchedulerConfig, SeqId, Tokens, Work};
@@ -28,7 +28,7 @@ fn outputs(kind: &str) -> Vec<Vec<u32>> {
             ("loop", _) | ("one of eight loops", 0) => looped(OUTPUT as u32).collect(),
             ("half of them loop", _) if n.is_multiple_of(2) => looped(OUTPUT as u32).collect(),
             ("half of them loop" | "one of eight loops", _) => any(OUTPUT),
-            // What is looked up is there each time, and wrong: at once, or after it was right for long.
+            // Every look-up finds a draft, which is wrong: from the start, or after it was right for long.
             ("trap", _) => pairs(n, OUTPUT as u32 / 3).collect(),
             ("turn", _) => looped(OUTPUT as u32 / 2).chain(pairs(n, OUTPUT as u32 / 6)).collect(),
             // Each draft is right with a probability of one half.
@@ -49,7 +49,7 @@ fn outputs(kind: &str) -> Vec<Vec<u32>> {
     (0..8).map(output).collect()
 }
 
-/// Nanoseconds of a step: rows cost little, something, as much as it all, or by tiles of kernels.
+/// Nanoseconds of a step. Rows cost little, some, as much as the step itself, or in tiles of the kernels.
 fn cost(kind: &str, work: Work) -> u64 {
     let rows = match (kind, work.rows) {
         ("flat", rows) => 5_000_000 + 250_000 * rows,

@@ -11,7 +11,7 @@ pub struct ScoreParams {
     /// First position whose token is scored; position 0 has no predecessor to predict it. Earlier positions
     /// may come from the prefix cache.
     pub from: u32,
-    /// Output follows the prompt. False: the request ends with its prompt.
+    /// The request generates output after its prompt. False: it ends with the prompt.
     pub generates: bool,
 }
 

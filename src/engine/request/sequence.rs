@@ -45,7 +45,7 @@ pub struct Sequence {
     pub adapter: Option<Adapted>,
     /// Some: the request is for an embedding.
     pooler: Option<Pooler>,
-    /// The position where the second of two texts begins for a model that tells them apart.
+    /// The position where the second text of a pair begins, for a model that distinguishes the two.
     pub second: Option<u32>,
     /// Some: the request asks for log probabilities of its prompt.
     scores: Option<Scores>,
@@ -125,7 +125,7 @@ impl Sequence {
         self.account.wants(self.drafts.as_ref()?.most(), self.left())
     }
 
-    /// Granted bytes that are not in an event it has given away.
+    /// Granted bytes that are not in an event that was handed over.
     #[cfg(test)]
     pub fn granted_bytes(&self) -> u64 {
         self.account.granted(self.output.len()) + self.writer.pending_bytes()
@@ -186,7 +186,8 @@ impl Sequence {
         self.drafts.iter_mut().for_each(|drafts| drafts.draft(text, count));
     }
 
-    /// Has the masks behind its first `count` drafts computed. Without memory for that, they come one after the other.
+    /// Starts computing the masks behind its first `count` drafts. Without memory for that, they are computed one
+    /// after the other.
     pub fn look_ahead(&mut self, count: u32) {
         let Self { drafts: Some(drafts), drawing, .. } = self else { return };
         let drafted = &drafts.tokens()[..count as usize];
@@ -238,7 +239,7 @@ impl Sequence {
             return Err(Error::internal("a token without an event"));
         };
         let gap = self.next_token(row, sampler, tokenizer, &mut event, now);
-        // After an error too, since the terminal event still delivers the output before it.
+        // This is done after an error too, since the terminal event still delivers the output before it.
         self.writer.put(event);
         gap
     }

@@ -101,12 +101,12 @@ struct ModelDrafts {
 }
 
 enum Source {
-    /// `true`: only as long as look-ups gain.
+    /// Drafts from look-ups; `true`: only as long as they gain.
     Lookup(Lookup, bool),
     Model(ModelDrafts),
 }
 
-/// The drafts of a request, and how they fared.
+/// The drafts of a request, and how many were accepted.
 pub struct Drafts {
     source: Source,
     /// Maximum number of tokens per step.
@@ -221,7 +221,7 @@ impl Drafts {
 }
 
 impl ModelDrafts {
-    /// Leaves DRY out, whose breakers only the target model's sampling needs, and log probabilities.
+    /// Leaves out log probabilities, and DRY, whose breakers only the target model's sampling needs.
     fn new(params: &SamplingParams) -> Result<Self> {
         let mut sampling = params.clone();
         (sampling.dry, sampling.logprobs, sampling.chain_logprobs) = (Dry::default(), false, false);
@@ -236,5 +236,5 @@ fn wanted(params: &RequestParams, max_new: u32) -> bool {
     params.speculation != Some(Speculation::Off) && params.embedding.is_none() && max_new > LEAST_OUTPUT
 }
 
-/// Minimum output length: with its first tokens a request has nothing to draft, and with its last ones no room.
+/// Minimum output length. With its first tokens a request has nothing to draft, and with its last ones no room.
 const LEAST_OUTPUT: u32 = 2;

@@ -1,11 +1,12 @@
-//! A bound on the reasoning of an answer: after so many tokens, its end marker comes in place of what the model draws.
+//! A bound on the reasoning of an answer: after so many tokens, its end marker replaces the token that the model
+//! draws.
 
 pub struct Bound {
-    /// Tokens of reasoning.
+    /// Maximum number of tokens of reasoning.
     most: u64,
     /// The tokens that end it.
     close: Vec<u32>,
-    /// How many of them came. Once begun, they all do.
+    /// How many of these tokens came. Once the first came, all others follow.
     next: usize,
 }
 
@@ -18,7 +19,7 @@ impl Bound {
         self.close.capacity() * size_of::<u32>()
     }
 
-    /// Whether it may still choose a token.
+    /// Whether the bound may still choose a token.
     pub fn holds(&self) -> bool {
         self.next < self.close.len()
     }
@@ -29,7 +30,8 @@ impl Bound {
         self.close.get(self.next).copied().filter(|_| begins)
     }
 
-    /// The forced token came. Without it, as the output's grammar has no place for it, the bound is given up.
+    /// Records whether the forced token came. If the output's grammar does not allow it, the bound is
+    /// dropped.
     pub fn came(&mut self, it_did: bool) {
         self.next = if it_did { self.next + 1 } else { self.close.len() };
     }

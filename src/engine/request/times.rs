@@ -33,7 +33,7 @@ impl Times {
         all.into_iter().filter(|(deadline, _)| *deadline > 0)
     }
 
-    /// The time by which it must end; `u64::MAX` without a deadline.
+    /// The time by which the request must end; `u64::MAX` without a deadline.
     pub fn until(&self) -> u64 {
         if self.deadline == 0 { u64::MAX } else { self.deadline }
     }
@@ -58,7 +58,7 @@ impl Times {
         now.saturating_sub(self.submitted)
     }
 
-    /// The prompt is computed.
+    /// Records that the prompt is computed.
     pub fn prefill(&mut self, now: u64) {
         self.prefilled = now;
     }

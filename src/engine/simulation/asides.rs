@@ -1,4 +1,4 @@
-//! Bytes of the limit that belong to no request, as adapters and kept grammars have them; and pauses of the engine.
+//! Set-aside bytes, as adapters and kept grammars hold them, and pauses of the engine.
 
 use super::host::Host;
 use super::machine::is_probe;
@@ -19,7 +19,8 @@ impl Host {
         self.tally.more("set-asides", self.aside.is_some().into());
     }
 
-    /// The first thread to take the bytes back must wake those that wait for them.
+    /// Returns the set-aside bytes. The first thread that takes them back must wake those that wait for
+    /// memory.
     pub fn let_go(&mut self) {
         if self.aside.take().is_none() {
             return;
@@ -48,7 +49,7 @@ impl Host {
         self.tally.count(if held { "pauses of the engine that ended" } else { "pauses of the engine" });
     }
 
-    /// Notes what a pass of `batch` breaks if it belongs to a turn that began in a pause.
+    /// Records an error if a pass of `batch` belongs to a turn that began in a pause.
     pub fn check_hold(&mut self, batch: &RaggedBatch) {
         if self.held_still && !is_probe(batch) {
             self.broken.get_or_insert("a pass begins while the engine is paused".into());

@@ -79,12 +79,12 @@ pub struct Host {
     pub stopped: Option<usize>,
     /// All requests were told to end during this pass.
     all: bool,
-    /// New requests have the lowest priority, so that they come after all earlier ones.
+    /// New requests have the lowest priority, so that they rank behind all earlier ones.
     pub last: bool,
-    /// Number of passes with one sequence that are likely to fail, because the sequences failed together.
+    /// Number of passes with one sequence that are likely to fail, because these sequences failed together.
     angry: usize,
     again: bool,
-    /// Number of requests that a fault has certainly ended, and that one may have ended.
+    /// Number of requests that a fault has certainly ended, and number that a fault may have ended.
     pub hits: u64,
     pub grazes: u64,
     /// Message of an assertion that failed within a pass, which catches panics.
@@ -315,7 +315,7 @@ impl Host {
         true
     }
 
-    /// A callback.
+    /// The host's callback.
     fn hear(&mut self, event: &Event) {
         self.take(None, event);
         if self.rng.one_in(30) {
@@ -490,7 +490,7 @@ impl Host {
         }
         self.check_hold(batch);
         self.all = false;
-        // Acting may call `facts`, which panics while the engine dies.
+        // The host may call `facts`, which panics while the engine dies.
         if !self.calm && !machine::is_dying() && self.rng.one_in(6) {
             self.tally.count("acts during a pass");
             if let Err(text) = panics::catch(|| self.act()) {
@@ -575,7 +575,7 @@ impl Host {
         match fault {
             Fault::None => {}
             Fault::Error | Fault::Panic if machine::is_probe(batch) => {
-                // A single row of a prompt may look like one.
+                // A single row of a prompt may look like a decode row.
                 self.grazes += u64::from(batch.tokens.len() == 1);
                 self.tally.count("probes that failed");
             }

@@ -1,5 +1,6 @@
-//! A recurrent layer for the simulation's machine: its state counts a sequence's tokens and hashes them. A state of another
-//! sequence or of another time shows in the next pass. The hidden state, from which a block drafts, is the last token.
+//! A recurrent layer for the simulation's machine. Its state is the number of a sequence's tokens and their hash, so
+//! the next pass detects a state of another sequence or position. The hidden state, from which a block drafts, is the
+//! last token.
 
 use crate::base::Result;
 use crate::base::sync::Mutex;
@@ -46,7 +47,7 @@ pub struct Recurrent {
 }
 
 impl Recurrent {
-    /// Advances the states of a pass. Returns what is wrong with them, if anything is.
+    /// Advances the states of a pass. Returns an error message if a state is wrong.
     pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<Option<String>> {
         kv.states()?.check(batch)?;
         let mut drafted = self.drafted.lock();
@@ -90,7 +91,8 @@ impl Recurrent {
         })
     }
 
-    /// Writes the hidden states of a draft pass to `out`. Returns what is wrong with those before its rows, if anything is.
+    /// Writes the hidden states of a draft pass to `out`. Returns an error message if a hidden state before its rows is
+    /// wrong.
     pub fn draft(
         batch: &RaggedBatch,
         before: &[f32],

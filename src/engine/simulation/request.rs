@@ -31,7 +31,8 @@ pub fn ids<'a>(params: &'a RequestParams) -> &'a [u32] {
     }
 }
 
-/// The token after `known`: repeats the text before the last separator, with an end token after each repetition.
+/// The token after `known`: the model repeats the text before the last separator, with an end token after each
+/// repetition.
 fn next(known: &[u32]) -> u32 {
     let Some(s) = known.iter().rposition(|&token| token == SEPARATOR) else { return known[known.len() - 1] };
     let at = (known.len() - 1 - s) % (s + 1);
@@ -102,7 +103,7 @@ pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> A
                 end.text = text(output, last);
             }
         }
-        // The text that was certain before contains none.
+        // The text that was certain before contains no stop string.
         if let Some((start, which)) = stop_string(&end.text, &params.stop_strings) {
             end.text.truncate(start);
             (end.finish, end.stop) = (FinishReason::StopString, Some(which as u32));
@@ -171,7 +172,8 @@ impl Asked {
         self.logprobs += event.logprobs.len();
         let Usage { generated_tokens, drafted_tokens, accepted_tokens, .. } = event.usage;
         assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
-        // The draft model is the model itself: it is wrong only about draws, and after an output's end.
+        // The draft model is the model itself, so its drafts are wrong only if tokens are drawn at random, or
+        // after an output's end.
         let plain = self.params.sampling == SamplingParams::default();
         if self.params.speculation == Some(Speculation::Model) && plain {
             assert!(drafted_tokens - accepted_tokens <= MAX_DRAFT as u32, "{event:?}");

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     counts: BTreeMap<&'static str, u64>,
-    /// The slowest end of a world, as a share of the turns that are allowed.
+    /// The slowest end of a world, as a fraction of the allowed turns.
     pub longest: f64,
 }
 
-/// Things that must happen in every piece.
+/// Events that must happen in every piece of the simulation.
 const KINDS: [&str; 84] = [
     "turns",
     "passes that ended",

@@ -44,7 +44,7 @@ struct Runner {
     /// The rest before the next turn, and its end; `u64::MAX`: none.
     rest: Rest,
     until: u64,
-    /// It is resting until then.
+    /// The time until which the replica rests.
     nap: Option<u64>,
 }
 
@@ -136,7 +136,7 @@ impl World {
         self.runners.iter().filter_map(|runner| runner.core.as_ref())
     }
 
-    /// The host acts, then a replica runs a turn or a part of its rest.
+    /// Lets the host act, then runs a turn of a replica, or a part of its rest.
     fn turn(&mut self) {
         self.host().act();
         self.sicken();
@@ -192,7 +192,7 @@ impl World {
         self.leave(replica, Ok(()));
     }
 
-    /// The loop is in the middle of its wait.
+    /// Continues a wait of the loop.
     fn sleep(&mut self, replica: usize, until: u64) {
         let hub = &self.host().shared.clone().hub;
         if hub.is_rung(replica) {
@@ -201,7 +201,7 @@ impl World {
                 Some(Bed::Done) if !matches!(self.runners[replica].rest, Rest::For(_)) => {
                     self.finish(replica)
                 }
-                // It was rung for a reason that does not end such a wait.
+                // The bell rang for a reason that does not end such a wait.
                 None if until == u64::MAX => {}
                 _ => self.wake(replica),
             };
@@ -379,7 +379,7 @@ impl World {
         assert_eq!(stats.unreleased, known + released);
     }
 
-    /// Ends the engine in one of the possible ways.
+    /// Ends the engine in one of several ways.
     fn end(&mut self) {
         let mode = self.host().rng.below(5);
         match mode {

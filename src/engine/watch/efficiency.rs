@@ -9,7 +9,7 @@ pub struct Efficiency {
     pub step_ns: u64,
     /// Part of `step_ns` that prompts took.
     pub prefill_ns: u64,
-    /// Fewest and most rows of a step; 0 before the first.
+    /// Minimum and maximum number of rows of a step; 0 before the first.
     pub rows: (u64, u64),
     /// Steps with decode rows, those that took longer than `max_step_ms`, and the work of the decode rows.
     pub decode_steps: u64,
@@ -18,7 +18,7 @@ pub struct Efficiency {
     /// Drafted tokens that were verified, and those that were accepted.
     pub drafted: u64,
     pub accepted: u64,
-    /// The cost as learned last.
+    /// The cost that was learned last.
     pub cost: StepCost,
     /// Number of steps by the reason that held them back, in the order of `HeldBack`.
     pub held_back: [u64; HeldBack::ALL.len()],

@@ -50,10 +50,10 @@ macro_rules! statistics {
 }
 pub(super) use statistics;
 
-/// A statistic as Prometheus has it.
+/// A statistic as a Prometheus metric.
 pub struct Metric {
     pub kind: Kind,
-    /// Without `bn_`.
+    /// The name without `bn_`.
     pub name: &'static str,
     /// Label and value that tell apart metrics with the same name.
     pub label: Option<(&'static str, &'static str)>,
@@ -166,7 +166,7 @@ impl Kind {
     }
 }
 
-/// As the value of a label.
+/// Escapes a text for use as the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! How efficiently the engine runs, as text for people.
+//! The efficiency of the engine as readable text.
 
 use super::efficiency::{Efficiency, HeldBack};
 use super::table::Stats;
@@ -67,7 +67,7 @@ fn speed_up(of: &Efficiency) -> String {
     }
 }
 
-/// Why steps had no more requests. None while nothing was counted.
+/// The reasons why steps had no more requests. None while nothing was counted.
 fn held_back(of: &Efficiency) -> Option<String> {
     let steps: u64 = of.held_back.iter().sum();
     let share = |(by, name): &(HeldBack, &str)| {

@@ -29,7 +29,7 @@ pub struct Span {
     pub request: RequestId,
     pub user_data: u64,
     pub context: TraceContext,
-    /// Both since 1970.
+    /// Start and end in nanoseconds since 1970.
     pub start_ns: u64,
     pub end_ns: u64,
     /// Number of tokens, by kind: the prompt's, the prompt's without those from the prefix cache, or the generated

@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Stats {
-    /// Requests in a forward pass, on average; 0 before the first.
+    /// Mean number of requests in a forward pass; 0 before the first.
     pub fn mean_batch_size(&self) -> f64 {
         if self.steps == 0 { 0.0 } else { self.batched_requests as f64 / self.steps as f64 }
     }

@@ -25,7 +25,7 @@ pub struct DraftModel {
 }
 
 impl DraftModel {
-    /// Makes it as counted in `memory`.
+    /// Creates the draft model with the memory that `memory` counts.
     pub fn new(config: &EngineConfig, draft: &Loaded, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;

@@ -31,7 +31,7 @@ pub struct Wanted<'a> {
 }
 
 impl Drafter {
-    /// Makes a drafter as counted in `memory`; None if nothing drafts.
+    /// Creates the drafter with the memory that `memory` counts; None if nothing drafts.
     pub fn new(
         config: &EngineConfig,
         target: &Loaded,

@@ -19,7 +19,7 @@ pub struct Mtp {
     work: Work,
     slots: Vec<u32>,
     before: Vec<f32>,
-    /// The slots of the rows of the pass before, whose hidden states are in `outputs`.
+    /// The slots of the previous pass's rows, whose hidden states are in `outputs`.
     previous: Vec<u32>,
     outputs: Outputs,
 }
@@ -27,7 +27,7 @@ pub struct Mtp {
 const WHAT: &str = "passes that draft";
 
 impl Mtp {
-    /// With memory for a row of each sequence.
+    /// Reserves memory for a row of each sequence.
     pub fn new(config: &EngineConfig, target: &Loaded) -> Result<Self> {
         let (model, mut outputs) = (target.model.clone(), Outputs::default());
         let bytes = DraftBytes::logits(config, &*model);
@@ -55,7 +55,8 @@ impl Mtp {
         self.work = Work::default();
     }
 
-    /// Adds a sequence's row: its first one of a step continues from the model's hidden state, the others from the block's.
+    /// Adds a sequence's row. Its first one in a step continues from the model's hidden state, the others from the
+    /// block's.
     pub fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
         let Wanted { table, last, pass, state, token } = *wanted;
         let slot = state.ok_or_else(|| Error::internal("drafts of a sequence without a state"))?;

@@ -235,7 +235,7 @@ fn markers_that_are_control_tokens_are_no_text() {
     assert!(made.contains("thought: /(?s:.*)/ <[12]>") && made.contains("opened: \"[THINK]\""), "{made}");
 }
 
-/// An answer is calls, or else JSON under the request's schema.
+/// An answer consists of calls, or else is JSON under the request's schema.
 #[test]
 fn a_schema_leaves_room_for_calls() {
     let chat = chat(r#""tool_choice": "auto""#);
@@ -251,7 +251,7 @@ fn a_schema_leaves_room_for_calls() {
     }
     let none = Chat::parse(r#"{"messages": []}"#).unwrap();
     assert_eq!(grammar(&none, &parts, Some(schema), Advice::Taken, &|_| None).unwrap(), None);
-    // Without a format of calls, the schema alone is the grammar.
+    // Without a format for calls, the schema alone is the grammar.
     assert_eq!(grammar(&chat, &ReplyParts::default(), Some(schema), Advice::Taken, &|_| None).unwrap(), None);
     let error = grammar(&chat, &parts, Some("{} | /.*/"), Advice::Taken, &|_| None).unwrap_err();
     assert_eq!(error.status, Status::InvalidArgument, "{error}");

@@ -56,7 +56,7 @@ fn who_has_room_gets_half_of_what_waits() {
     assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
     let mut out = load(0, 1);
     (out.share.migration_done, out.share.migrated) = (true, vec![(Some(1), ids[2], Parcel(ids[2]))]);
-    // One is left, and the other replica still has room.
+    // One request is left, and the other replica still has room.
     assert_eq!(turn(&hub, 0, out), [migrate(1, false)]);
     assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
 }
@@ -108,7 +108,7 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     assert_eq!(hub.phase(), Phase::Dead);
 }
 
-/// A replica that died is not asked again, and its answer is not awaited.
+/// A replica that died gets no migration, and its answer is not awaited.
 #[test]
 fn who_dies_while_it_is_asked_is_asked_no_more() {
     let hub = hub_of(8, 3);
@@ -149,7 +149,7 @@ fn a_sick_replica_gets_a_probe_now_and_then() {
     assert_eq!(turn(&hub, 0, sick(false)).len(), 3, "one is well again");
 }
 
-/// Requests that a sick replica gives away do not come back while another is well.
+/// Requests that a sick replica hands on do not come back while another is well.
 #[test]
 fn what_a_sick_replica_hands_on_goes_to_a_well_one() {
     let hub = hub_of(8, 2);

@@ -18,7 +18,7 @@ fn tokenizer() -> Tokenizer {
     Tokenizer::from_gguf(&gguf, &|_| {}).unwrap().unwrap()
 }
 
-/// Text and calls in the events of an output of these tokens, and the finish reason.
+/// The text and calls in the events of an output with these tokens, and the finish reason.
 fn told(output: &str, stop_strings: &[&'static str]) -> (String, Vec<(String, String)>, FinishReason) {
     let tokenizer = tokenizer();
     let tools = vec![Known { name: "f".into(), ..Known::default() }];
