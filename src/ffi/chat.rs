@@ -10,9 +10,9 @@ use crate::text::chat::MAX_MESSAGES;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_chat_message {
-    /// "system", "user", "assistant", or another: the template decides what it makes of it.
+    /// "system", "user", "assistant", or another role that the template knows.
     pub role: bn_string,
-    /// What they say.
+    /// The text of the message.
     pub content: bn_string,
 }
 

@@ -1,4 +1,4 @@
-//! `bn_engine_config` and its way into `EngineConfig`.
+//! `bn_engine_config`, and its conversion to `EngineConfig`.
 
 use super::callbacks::{bn_event_callback, bn_log_callback, bn_span_callback};
 use super::event::bn_event;
@@ -26,7 +26,7 @@ pub const BN_KV_TYPE_INT8: u32 = 2;
 /// int8, and less precise. Not on NVIDIA devices.
 pub const BN_KV_TYPE_INT4: u32 = 3;
 
-/// The machine's best.
+/// The best that the machine has.
 pub const BN_INSTRUCTIONS_AUTO: u32 = 0;
 /// Portable code.
 pub const BN_INSTRUCTIONS_SCALAR: u32 = 1;
@@ -128,7 +128,7 @@ pub struct bn_engine_config {
     /// have unread. Beyond that it is paused until they are polled or delivered, or ends
     /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
     pub max_unread_bytes: u64,
-    /// Milliseconds without a request, or of a pause, after which the engine releases the pages of
+    /// Milliseconds without a request, or in a pause, after which the engine releases the pages of
     /// weights that are mapped from files, up to 604800000. The next request reads them again.
     /// Weights that were packed or converted at load, and those on devices, stay. 0: never.
     pub idle_release_ms: u64,
@@ -144,13 +144,13 @@ pub struct bn_engine_config {
     /// States count against `memory_limit_bytes`; with little memory there are fewer of them, and
     /// fewer requests run together.
     pub snapshots: u32,
-    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks,
-    /// default 512. 0: only where prompts were seen to part, and at their ends.
+    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
+    /// 512. 0: only at the ends of prompts, and where prompts were seen to diverge.
     pub snapshot_interval: u32,
 
-    /// `BN_SPECULATION_*` of requests that do not say.
+    /// `BN_SPECULATION_*` of requests that do not set it.
     pub speculation: u32,
-    /// `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay.
+    /// `bn_request_params.draft_tokens` of requests that do not set it. 0: as many as save time.
     pub draft_tokens: u32,
 
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.

@@ -21,8 +21,8 @@ pub const BN_CONSTRAINT_JSON_OBJECT: u32 = 2;
 pub const BN_CONSTRAINT_REGEX: u32 = 3;
 /// A grammar in llguidance's dialect of Lark; the output matches its rule `start`.
 pub const BN_CONSTRAINT_LARK: u32 = 4;
-/// A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
-/// recursive match greedily.
+/// A grammar in llama.cpp's GBNF; the output matches its rule `root`. Rules that are not recursive
+/// match greedily.
 pub const BN_CONSTRAINT_GBNF: u32 = 5;
 
 /// No white space between JSON's tokens. Without this flag and the next, a space may follow `:`
@@ -30,8 +30,7 @@ pub const BN_CONSTRAINT_GBNF: u32 = 5;
 pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
-/// An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON
-/// Schema.
+/// An unknown `format` in a schema is refused. Without this flag it is ignored, as in JSON Schema.
 pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 /// An object has only the keys of its `properties`, also in the arguments of calls, unless the
 /// schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
@@ -49,10 +48,11 @@ const KINDS: [(u32, Option<ConstraintKind>); 6] = [
     (BN_CONSTRAINT_GBNF, Some(ConstraintKind::Gbnf)),
 ];
 
-/// What an output matches, whatever else is asked for. Once matched, the model's end tokens may
-/// come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends
-/// early is the beginning of a match. It is compiled at submit; the latest ones stay compiled. A
-/// request may still fail later, where its constraint needs more than docs/decoding.md allows.
+/// The grammar of an output, which takes precedence over all other options. After a complete match,
+/// the model's end tokens are allowed, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the
+/// match cannot go on. An output that ends early is the beginning of a match. It is compiled at
+/// submit; the latest ones stay compiled. A request may still fail later, where its constraint
+/// needs more than docs/decoding.md allows.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_constraint {

@@ -1,4 +1,4 @@
-//! `bn_event`: what the engine says of a request.
+//! `bn_event`: an engine's report on a request.
 
 use super::growth::grown;
 use super::status::bn_status;
@@ -41,7 +41,7 @@ pub struct bn_logprob {
     pub logprob: f32,
 }
 
-/// What happened to a request. What a polled event points to stays valid and unchanged until
+/// News of a request. The data that a polled event points to stays valid and unchanged until
 /// `bn_events_free` of it, `bn_request_free` of its request, or `bn_engine_free`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -100,7 +100,7 @@ pub struct bn_event {
     pub reasoning_tokens: u32,
     /// Prompt tokens that the prefix cache had at admission.
     pub cached_tokens: u32,
-    /// Tokens drafted and verified.
+    /// Drafted tokens that were verified.
     pub drafted_tokens: u32,
     /// Drafted tokens that the output has.
     pub accepted_tokens: u32,
@@ -124,11 +124,11 @@ grown!(
         tool_calls_total, prompt_tokens, generated_tokens, reasoning_tokens, cached_tokens,
         drafted_tokens, accepted_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
     };
-    // What `bn_events_free` needs.
+    // `bn_events_free` needs these fields.
     LEAST = offset_of!(bn_event, text)
 );
 
-// Log probabilities are handed out as they lie in `Event`.
+// Log probabilities are handed out without a copy, so the layouts must match.
 const _: () = {
     assert!(size_of::<bn_logprob>() == size_of::<Logprob>());
     assert!(offset_of!(bn_logprob, token) == offset_of!(Logprob, token));
@@ -148,7 +148,7 @@ fn array<T, U>(of: &[T]) -> *const U {
 }
 
 impl bn_event {
-    /// A view: good as long as `event` stays where it is, unchanged.
+    /// A view of `event`, valid as long as that neither moves nor changes.
     pub(super) fn new(event: &Event, engine: *mut bn_engine, lease: u64) -> Self {
         let embedding = event.embedding.as_ref();
         let usage = &event.usage;

@@ -12,13 +12,13 @@ pub unsafe trait Grown: Sized {
     const NAME: &'static str;
     /// All fields, by name and offset.
     const FIELDS: &'static [(&'static str, usize)];
-    /// The smallest prefix that is of use: what follows the first field.
+    /// The smallest useful prefix. By default it is the first field.
     const LEAST: usize = Self::FIELDS[1].1;
     /// Larger sizes are garbage, not a newer header.
     const LARGEST: usize = 4096;
-    /// False: only passed in arrays, beside its size.
+    /// False: the struct is only passed in arrays, whose element size is a parameter.
     const SIZED: bool = true;
-    /// What fields hold that the caller's version does not have.
+    /// The values of fields that the caller's version does not have.
     fn defaults() -> Self;
 }
 
@@ -51,7 +51,7 @@ macro_rules! grown {
 }
 pub(crate) use grown;
 
-/// Whether `size` is that of a prefix of whole fields, or of a newer header's struct.
+/// Whether `size` ends a whole field, or is that of a newer header's struct.
 fn is_size<T: Grown>(size: usize) -> bool {
     let whole = || size >= size_of::<T>() || T::FIELDS.iter().any(|(_, at)| *at == size);
     (T::LEAST..=T::LARGEST).contains(&size) && whole()
@@ -105,7 +105,8 @@ unsafe fn copy_in<T: Grown>(from: *const T, size: usize) -> Result<T> {
     Ok(value)
 }
 
-/// Writes `value` over a caller's struct of `size` bytes: what it has room for, then zeros.
+/// Writes the first `size` bytes of `value` to a caller's struct, and zeros beyond the end of
+/// `value`.
 ///
 /// # Safety
 /// `to` points to `size` writable bytes.
@@ -145,12 +146,12 @@ impl<T: Grown> Array<T> {
         Ok(Self { first, stride })
     }
 
-    /// Where element `index` lies; all of `T::LEAST` is there.
+    /// Address of element `index`, of which at least `T::LEAST` bytes exist.
     pub fn at(&self, index: usize) -> *mut T {
         self.first.wrapping_byte_add(index * self.stride)
     }
 
-    /// Copies element `index` in; what the caller's version lacks has its default.
+    /// Copies element `index` in. Fields that the caller's version lacks get their defaults.
     ///
     /// # Safety
     /// `index` is below the count, and the elements are readable.
@@ -159,7 +160,7 @@ impl<T: Grown> Array<T> {
         unsafe { copy_in(self.at(index), self.stride) }
     }
 
-    /// Writes element `index`, whose `struct_size` says how much of it is ours.
+    /// Writes element `index`, up to its `struct_size`.
     ///
     /// # Safety
     /// `index` is below the count, and the elements are writable.

@@ -1,4 +1,4 @@
-//! What stands around every export: no panic leaves, no bad pointer is read.
+//! Guards for every export: no panic leaves it, and pointers are checked before they are read.
 
 use super::status::{BN_OK, bn_error, bn_status};
 use super::string::{BN_NUL_TERMINATED, bn_string};
@@ -87,10 +87,10 @@ pub unsafe fn guard_number(error: *mut bn_error, body: impl FnOnce() -> Result<i
     if status == BN_OK { number } else { status }
 }
 
-/// Runs `body`; a panic in it is an internal error with its text and place.
+/// Runs `body`. A panic becomes an internal error with the panic's text and place.
 fn caught<T>(body: impl FnOnce() -> Result<T>) -> Result<T> {
     let _cancel = Uncancelled::begin();
-    // `panics::catch` drops the payload, and that may panic once more: such a one is let go.
+    // `panics::catch` drops the payload, which may panic again; that payload is leaked.
     let result = catch_unwind(AssertUnwindSafe(|| panics::catch(body))).unwrap_or_else(|second| {
         std::mem::forget(second);
         Err("a panic's payload panicked".to_owned())
@@ -131,7 +131,7 @@ pub unsafe fn slice<'a, T>(
 pub unsafe fn optional_text<'a>(what: &(impl Display + ?Sized), text: bn_string) -> Result<Option<&'a str>> {
     let bytes = match (text.data.is_null(), text.length) {
         (true, 0) => return Ok(None),
-        // `BN_TEXT(getenv(..))` of what is not there.
+        // The result of `BN_TEXT(getenv(..))` for a missing variable.
         (true, BN_NUL_TERMINATED) => return Err(Error::invalid(format!("{what} is NULL"))),
         // SAFETY: the caller's promise.
         (false, BN_NUL_TERMINATED) => unsafe { CStr::from_ptr(text.data) }.to_bytes(),
@@ -165,7 +165,7 @@ pub unsafe fn texts<'a>(what: &str, strings: *const bn_string, count: usize) -> 
     strings.iter().enumerate().map(one).collect()
 }
 
-/// Refuses more than `most` of an array.
+/// Refuses an array of more than `most` elements.
 pub fn count(what: &str, count: usize, most: usize) -> Result<()> {
     match count <= most {
         true => Ok(()),
@@ -183,7 +183,8 @@ pub fn flags(what: &str, flags: u32, known: u32) -> Result<()> {
     }
 }
 
-/// Refuses a newer header's fields, which lie where this one has `reserved` room, in the field `what`.
+/// Refuses nonzero bytes in the `reserved` room of the field `what`, where a newer header has
+/// fields.
 pub fn reserved(what: &str, reserved: &[u64]) -> Result<()> {
     match reserved.iter().all(|word| *word == 0) {
         true => Ok(()),
@@ -193,7 +194,7 @@ pub fn reserved(what: &str, reserved: &[u64]) -> Result<()> {
     }
 }
 
-/// A caller's out parameter.
+/// Checks a caller's out parameter, which must not be NULL.
 pub fn out<T>(what: &str, pointer: *mut T) -> Result<()> {
     if pointer.is_null() {
         return Err(Error::invalid(format!("{what} is NULL")));

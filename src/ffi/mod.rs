@@ -1,5 +1,5 @@
-//! The only `extern "C"`: C types, the panic guard, copy-in and checks, thin exports. Everything here
-//! converts; how anything works lies in `engine` and below. `build.rs` turns the doc comments of this
+//! The only `extern "C"`: C types, the panic guard, copy-in and checks, thin exports. This layer
+//! only converts; the behavior is in `engine` and below. `build.rs` turns the doc comments of this
 //! layer into `include/bn_engine.h`.
 
 #![allow(non_camel_case_types)]

@@ -1,4 +1,4 @@
-//! `bn_model_config` and its way into `ModelConfig`; `bn_model_info`.
+//! `bn_model_config`, and its conversion to `ModelConfig`; `bn_model_info`.
 
 use super::callbacks::{bn_log_callback, bn_progress_callback};
 use super::config::choice;
@@ -29,9 +29,9 @@ pub const BN_WEIGHTS_INT8: u32 = 4;
 /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
 /// files do not have one. Not with a `draft_model`, adapters or a device.
 pub const BN_MODEL_MTP: u32 = 1 << 0;
-/// Of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keep the down projections by columns.
-/// Steps of up to four tokens on the CPU then read no column that meets zeros only, where there
-/// are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+/// Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
+/// Steps of up to four tokens on the CPU then skip the columns that are multiplied by zeros only,
+/// if there are enough of them. The results are the same. `BN_ERR_UNSUPPORTED` for other models.
 pub const BN_MODEL_SKIP_ZEROS: u32 = 1 << 1;
 
 /// How to open a model: by `path`, `fd` or `data`, at most one of them. With none it is the small
@@ -184,18 +184,18 @@ pub(super) unsafe fn path<'a>(field: &str, path: bn_string) -> Result<Option<&'a
     }
 }
 
-/// `temperature` is recommended.
+/// The files recommend `temperature`.
 pub const BN_SAMPLING_FIELD_TEMPERATURE: u32 = 1 << 0;
-/// `top_k` is.
+/// The files recommend `top_k`.
 pub const BN_SAMPLING_FIELD_TOP_K: u32 = 1 << 1;
-/// `top_p` is.
+/// The files recommend `top_p`.
 pub const BN_SAMPLING_FIELD_TOP_P: u32 = 1 << 2;
-/// `min_p` is.
+/// The files recommend `min_p`.
 pub const BN_SAMPLING_FIELD_MIN_P: u32 = 1 << 3;
-/// `repetition_penalty` is.
+/// The files recommend `repetition_penalty`.
 pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 
-/// What is known of a model. Pointers are valid until `bn_model_free`.
+/// Facts about a model. Pointers are valid until `bn_model_free`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_model_info {
@@ -217,7 +217,7 @@ pub struct bn_model_info {
     pub name: bn_string,
     /// Token ids are 0 to `vocab_size - 1`.
     pub vocab_size: u64,
-    /// Tokens of context that it was made for.
+    /// Tokens of context that the model was made for.
     pub context_length: u64,
     /// Decoder layers.
     pub layers: u64,

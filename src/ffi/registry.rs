@@ -27,7 +27,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(1 << (usize::BITS - 1));
 static ENGINES: Handles<Entry> = Handles::new();
 static MODELS: Handles<Loaded> = Handles::new();
 static ADAPTERS: Handles<Adapter> = Handles::new();
-/// What `bn_generate` returned.
+/// The events that `bn_generate` returned.
 static EVENTS: Handles<Event> = Handles::new();
 
 impl<T> Handles<T> {
@@ -45,7 +45,7 @@ impl<T> Handles<T> {
 
     fn insert(&self, object: T) -> Result<usize> {
         let object = Arc::new(object);
-        // Let go of before `object`, where it is refused.
+        // Dropped before `object`, if that is refused.
         let mut table = self.write();
         reserve(&mut *table, 1, "a handle")?;
         let handle = NEXT.fetch_add(16, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn missing(what: &str, handle: usize) -> Error {
     })
 }
 
-/// What a fork holds: nobody else can be in the tables then.
+/// The locks that a fork holds, so that nobody else is in the tables.
 type Guard<T> = RwLockWriteGuard<'static, Table<T>>;
 type Guards = (Guard<Entry>, Guard<Loaded>, Guard<Adapter>, Guard<Event>);
 struct Hold(UnsafeCell<Option<Guards>>);
@@ -99,9 +99,9 @@ impl fork::Held for Hold {
 
 struct Entry {
     engine: Engine,
-    /// Set by the one destroy that goes through.
+    /// Set by the call that destroys the engine.
     destroying: AtomicBool,
-    /// Calls inside.
+    /// Number of calls that are inside the engine.
     calls: AtomicUsize,
     leaving: Mutex<()>,
     left: Condvar,
@@ -121,8 +121,8 @@ impl Drop for Inside {
     }
 }
 
-/// Before anything is loaded. What dependencies make once in a process is made here, under a lock
-/// that forks hold: a child would wait for a half-made one for good.
+/// Called before anything is loaded. Initializes the process-wide state of dependencies under a
+/// lock that forks hold: otherwise a child could wait forever for a half-made one.
 pub(super) fn begin() -> Result<()> {
     static WARM: AtomicBool = AtomicBool::new(false);
     fork::hold(&HOLD);
@@ -154,17 +154,18 @@ fn enter(handle: *const bn_engine, blocking: bool) -> Result<Inside> {
     Ok(entry)
 }
 
-/// A call from any thread, callbacks included.
+/// Runs a call that is allowed on any thread, callbacks included.
 pub(super) fn with<T>(handle: *const bn_engine, body: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
     body(&enter(handle, false)?.0.engine)
 }
 
-/// A call that blocks: not from a callback.
+/// Runs a call that may block, which is refused in a callback.
 pub(super) fn blocking<T>(handle: *const bn_engine, body: impl FnOnce(&Engine) -> Result<T>) -> Result<T> {
     body(&enter(handle, true)?.0.engine)
 }
 
-/// Gives leased events of an engine back. Those of one that is gone went with it.
+/// Gives leased events of an engine back. Does nothing if the engine is gone, as its events went
+/// with it.
 pub(super) fn give_back(
     handle: *const bn_engine,
     leases: &mut dyn Iterator<Item = (RequestId, u64)>,
@@ -179,18 +180,19 @@ pub(super) fn give_back(
     }
 }
 
-/// Keeps a generated event until [`free_event`]; `view` sees it where it stays, and its lease.
+/// Keeps a generated event until [`free_event`]. `view` gets the event, at its final address, and
+/// its lease.
 pub(super) fn insert_event<R>(event: Event, view: impl FnOnce(&Event, u64) -> R) -> Result<R> {
     let handle = EVENTS.insert(event)?;
     EVENTS.find("event", handle, |event| view(event, handle as u64))
 }
 
-/// Nothing where it was freed before, or never kept.
+/// Frees a generated event. Does nothing if it was freed before or never existed.
 pub(super) fn free_event(lease: u64) {
     drop(EVENTS.remove("event", lease as usize));
 }
 
-/// Destroys the engine once, and returns when nobody is inside it any more.
+/// Destroys the engine once, and returns when no call is inside it any more.
 pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
     let inside = enter(handle, true)?;
     let entry = inside.0.clone();
@@ -198,14 +200,15 @@ pub(super) fn destroy(handle: *mut bn_engine) -> Result<()> {
         return Err(Error::invalid("engine is being destroyed by another thread"));
     }
     entry.engine.destroy()?;
-    // No call gets in any more, and none that is inside waits.
+    // From here on no call can enter, and no call inside is blocked.
     let _ = ENGINES.remove("engine", handle as usize);
     drop(inside);
     let mut guard = entry.leaving.lock();
     while entry.calls.load(Ordering::SeqCst) > 0 {
         guard = entry.left.wait(guard);
     }
-    // Who counted down last may not have let go yet: a moment, in which it waits for nothing.
+    // The last call may have decremented the count but still hold its reference. It drops that
+    // soon, without waiting for anything.
     while Arc::strong_count(&entry) > 1 {
         std::thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! `bn_request_params` and its way into `RequestParams`; `bn_request_info`.
+//! `bn_request_params`, and its conversion to `RequestParams`; `bn_request_info`.
 
 use super::chat::bn_chat;
 use super::config::choice;
@@ -110,8 +110,8 @@ pub struct bn_request_params {
     /// Returned in every event.
     pub user_data: u64,
 
-    /// A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind
-    /// (EOS).
+    /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
+    /// embeddings, behind (EOS).
     pub prompt: bn_string,
     /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
     /// `prompt_tokens`, which hold both texts.
@@ -153,7 +153,7 @@ pub struct bn_request_params {
 
     /// How tokens are drawn.
     pub sampling: bn_sampling,
-    /// What the output matches.
+    /// The grammar that the output matches.
     pub constraint: bn_constraint,
     /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
     /// 32.
@@ -168,7 +168,8 @@ pub struct bn_request_params {
 
     /// `BN_SPECULATION_*`. Drafts never change the output.
     pub speculation: u32,
-    /// The most drafted for one step; fewer where fewer pay. 0: the engine's.
+    /// The most tokens to draft for a step, or fewer if that saves more time. 0: the engine's
+    /// default.
     pub draft_tokens: u32,
     /// Requests with different salts share no part of the prefix cache, so timing tells nothing
     /// about the prompts of others.
@@ -323,7 +324,8 @@ impl bn_request_params {
         })
     }
 
-    /// `sampling`, with what else says how tokens and their log probabilities come.
+    /// `sampling`, and the other fields that affect how tokens and their log probabilities are
+    /// made.
     ///
     /// # Safety
     /// Pointers are NULL or as the fields say.
@@ -397,14 +399,14 @@ impl bn_request_params {
     }
 }
 
-/// It waits for admission.
+/// The request waits for admission.
 pub const BN_STAGE_QUEUED: u32 = 0;
-/// It takes part in forward passes, unless it is paused or interrupted.
+/// The request takes part in forward passes, unless it is paused or interrupted.
 pub const BN_STAGE_RUNNING: u32 = 1;
-/// It has finished. Its last event may still wait to be polled.
+/// The request has finished. Its last event may still wait to be polled.
 pub const BN_STAGE_FINISHED: u32 = 2;
 
-/// Where a request is.
+/// The stage of a request.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_request_info {

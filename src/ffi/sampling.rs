@@ -47,7 +47,7 @@ pub struct bn_logit_bias {
     pub bias: f32,
 }
 
-/// The logits of a request's next token, before anything else looks at them.
+/// The logits of a request's next token, before anything else changes them.
 #[repr(C)]
 pub struct bn_logits {
     pub struct_size: u32,
@@ -148,7 +148,7 @@ pub struct bn_sampling {
 }
 
 impl bn_sampling {
-    /// All but what a request says of its length and log probabilities.
+    /// The sampling parameters, without the request's length and log probabilities.
     ///
     /// # Safety
     /// Pointers are NULL or as the fields say.

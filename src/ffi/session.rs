@@ -1,4 +1,4 @@
-//! `bn_kv_event`: what the prefix cache has.
+//! `bn_kv_event`: changes of the prefix cache.
 
 use super::growth::grown;
 use crate::engine::api::CacheEvent;

@@ -10,7 +10,7 @@ use crate::engine::api::Speculation;
 pub const BN_SPECULATION_DEFAULT: u32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: u32 = 1;
-/// Repeats what followed the same tokens earlier in prompt or output.
+/// Look-ups draft the tokens that followed the same tokens earlier in prompt or output.
 pub const BN_SPECULATION_LOOKUP: u32 = 2;
 /// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`).
 pub const BN_SPECULATION_DRAFT: u32 = 3;

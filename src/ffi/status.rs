@@ -40,7 +40,7 @@ pub const BN_ERR_SHUTDOWN: i32 = -12;
 pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 /// The engine was made before this process was forked.
 pub const BN_ERR_FORKED: i32 = -14;
-/// Ended by a progress callback, a cancel or a shutdown.
+/// A progress callback, a cancel or a shutdown ended it.
 pub const BN_ERR_CANCELLED: i32 = -15;
 /// The prompt leaves no room for a new token, or a text is longer than the library takes.
 pub const BN_ERR_TOO_LONG: i32 = -16;
@@ -53,10 +53,10 @@ pub const BN_ERR_TIMED_OUT: i32 = -19;
 /// The request's last event was polled before.
 pub const BN_ERR_FINISHED: i32 = -20;
 
-/// Why a call failed. Each call overwrites it; it needs no preparation.
+/// The reason why a call failed. Each call overwrites it; it needs no initialization.
 #[repr(C)]
 pub struct bn_error {
-    /// What the call returned.
+    /// The status that the call returned.
     pub status: i32,
     /// UTF-8 that ends with a NUL; a long message loses its middle. Empty after success.
     pub message: [c_char; 508],
@@ -79,8 +79,8 @@ impl bn_error {
     }
 }
 
-/// `message` in `max` bytes. What goes is its middle, between characters: sentences begin with
-/// the place, often a path, and end with the reason.
+/// `message`, cut to `max` bytes. The middle is removed, at character boundaries, because messages
+/// begin with the place, often a path, and end with the reason.
 fn fitted(message: &str, max: usize) -> Cow<'_, str> {
     const GAP: &str = " ... ";
     if message.len() <= max {

@@ -4,8 +4,8 @@ use super::string::bn_string;
 use crate::engine::api::{CallView, TextView};
 use std::mem::offset_of;
 
-/// A call of a tool in an answer, from when its name is known and its arguments begin, or its next
-/// part.
+/// A call of a tool in an answer, or the next part of one. The first part comes when the name is
+/// known and the arguments begin.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct bn_tool_call {
@@ -13,16 +13,17 @@ pub struct bn_tool_call {
     pub index: u32,
     /// Bytes of the event's `text` that the model wrote before it.
     pub text_before: u32,
-    /// Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
+    /// Nine letters and digits, the same for the same prompt, seed and index. Empty except in the
     /// first part.
     pub id: bn_string,
-    /// As the model wrote it, maybe none of `tools`. Empty but in the first part.
+    /// The name as the model wrote it, which may be none of `tools`. Empty except in the first
+    /// part.
     pub name: bn_string,
     /// The next part of the arguments' JSON.
     pub arguments: bn_string,
 }
 
-// They are handed out as they lie in `Event`.
+// Calls are handed out without a copy, so the layouts must match.
 const _: () = {
     assert!(size_of::<bn_tool_call>() == size_of::<CallView>());
     assert!(offset_of!(bn_tool_call, index) == offset_of!(CallView, index));

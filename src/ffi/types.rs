@@ -33,7 +33,7 @@ const _: () = assert!(BN_ANY == crate::engine::api::RequestId::ANY.0);
 pub const BN_NO_LIMIT: u32 = 0xffff_ffff;
 const _: () = assert!(BN_NO_LIMIT == crate::engine::api::TIMEOUT_NONE);
 
-/// A context pointer on its way to the threads that call back.
+/// A context pointer that is passed to the threads that call back.
 pub(super) struct Context(*mut c_void);
 // SAFETY: never dereferenced here; the header asks the caller for callbacks that any thread may call.
 unsafe impl Send for Context {}

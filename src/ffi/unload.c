@@ -1,6 +1,6 @@
-// Linked into the shared object, where it takes the Rust code's calls, renamed for it: what dlclose has to give back. Each copy
-// of Rust's standard library makes a pthread key for its thread-local values and never deletes it, and a process has no more
-// than 1024.
+// Linked into the shared object, where the Rust code's calls are renamed to these functions, so
+// that dlclose can return what they took. Each copy of Rust's standard library makes a pthread key
+// for its thread-local values and never deletes it, and a process has no more than 1024.
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -28,8 +28,8 @@ int unload_pthread_key_delete(pthread_key_t key) {
     return pthread_key_delete(key);
 }
 
-// After dlclose no thread is left that has values: they keep the library mapped. At the end of the process, those that
-// still run need no destructors any more.
+// A thread with values keeps the library mapped, so dlclose runs this when none is left. At the end
+// of the process, threads that still run need no destructors.
 __attribute__((destructor)) static void delete_keys(void) {
     for (int i = 0; i < MOST; i++) {
         unsigned long key = atomic_exchange(&keys[i], 0);
@@ -37,7 +37,8 @@ __attribute__((destructor)) static void delete_keys(void) {
     }
 }
 
-// What GCC's crtbeginS.o has, for compilers that bring none of it: by the handle libc forgets the library's handlers for fork.
+// GCC's crtbeginS.o defines this handle, by which libc drops the library's fork handlers. This is
+// for compilers that lack it.
 __attribute__((weak, visibility("hidden"))) void *__dso_handle = &__dso_handle;
 void __cxa_finalize(void *handle);
 
@@ -48,8 +49,8 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
 #endif
 int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 
-// glibc links its own into each library, which names the handle. Where only the list of its functions is, there is but an old
-// one for programs.
+// glibc links its own version, which passes the handle, into each library. If only its list of
+// functions is present, there is only an old version for programs.
 int unload_pthread_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void)) {
 #ifdef __GLIBC__
     return __register_atfork(prepare, parent, child, __dso_handle);

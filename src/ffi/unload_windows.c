@@ -1,6 +1,6 @@
-// Linked into the DLL, where it takes the calls of the code inside (--wrap): what FreeLibrary has to give back. Each copy of
-// Rust's standard library takes a slot for each kind of thread-local value and never frees it, and a process has no more than
-// 1088.
+// Linked into the DLL, where it intercepts calls of the code inside (--wrap), so that FreeLibrary
+// can return what they took. Each copy of Rust's standard library takes a slot for each kind of
+// thread-local value and never frees it, and a process has no more than 1088.
 #include <windows.h>
 
 enum { MOST = 256 };
@@ -27,7 +27,8 @@ BOOL __wrap_TlsFree(DWORD slot) {
     return __real_TlsFree(slot);
 }
 
-// A thread's values outlive the DLL if the thread does: nobody looks at them any more. The process's end frees all.
+// If a thread outlives the DLL, so do its values, which nothing uses any more. The end of the
+// process frees them.
 BOOL WINAPI DllMain(HINSTANCE library, DWORD reason, void *at_the_end) {
     (void)library;
     if (reason != DLL_PROCESS_DETACH || at_the_end != NULL) return TRUE;

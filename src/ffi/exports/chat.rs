@@ -33,8 +33,8 @@ unsafe fn rendered(model: *const bn_model, chat: *const bn_chat) -> Result<(Arc<
     Ok((model, made))
 }
 
-/// Writes a conversation as the model's chat template formats it, for display: do not submit it,
-/// as a control token that somebody typed is one in it. `messages` end with the beginning of the
+/// Writes a conversation as the model's chat template formats it, for display. Do not submit it:
+/// control tokens that a user typed would take effect. `messages` end with the beginning of the
 /// assistant's answer. At most 64 MiB together. SECURITY.md says how the template is bounded.
 ///
 /// @return `BN_ERR_INVALID_ARGUMENT`: also if there is no conversation, or the template refuses

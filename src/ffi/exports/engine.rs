@@ -1,4 +1,4 @@
-//! An engine's life and what it tells of itself.
+//! Making and freeing an engine, and its facts.
 
 use crate::engine::Engine;
 use crate::ffi::config::bn_engine_config;

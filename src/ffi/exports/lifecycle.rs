@@ -1,4 +1,4 @@
-//! The end of an engine, and what it is doing.
+//! The state of an engine: pause, threads, shutdown and its descriptors.
 
 use crate::engine::Engine;
 use crate::engine::api::ShutdownMode;
@@ -10,13 +10,13 @@ use crate::ffi::status::{bn_error, bn_status};
 use crate::ffi::types::bn_engine;
 use std::ffi::c_void;
 
-/// It accepts requests.
+/// The engine accepts requests.
 pub const BN_STATE_RUNNING: u32 = 0;
-/// It accepts no more, and finishes what it has.
+/// The engine accepts no more requests, and finishes those that it has.
 pub const BN_STATE_DRAINING: u32 = 1;
 /// Every request has finished. Events may still wait to be polled or delivered.
 pub const BN_STATE_DRAINED: u32 = 2;
-/// As `BN_ERR_ENGINE_DEAD`.
+/// The engine is dead; see `BN_ERR_ENGINE_DEAD`.
 pub const BN_STATE_DEAD: u32 = 3;
 
 /// Accept nothing new, finish what was accepted.

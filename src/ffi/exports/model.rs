@@ -77,7 +77,7 @@ pub unsafe extern "C" fn bn_model_get_info(
     unsafe { guard(error, || growth::write(out, bn_model_info::of(&*registry::model(model)?))) }
 }
 
-/// Put around the text what submitting it puts there: BOS, and an encoder's end token.
+/// Add the tokens that submitting the text adds: BOS, and an encoder's end token.
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
 /// Control tokens spelled out in the text become those tokens.
 pub const BN_TOKENIZE_PARSE_SPECIAL: u32 = 1 << 1;

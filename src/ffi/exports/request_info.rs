@@ -1,4 +1,4 @@
-//! Where a request is.
+//! The stage of a request.
 
 use crate::engine::api::RequestId;
 use crate::ffi::growth;
@@ -15,7 +15,8 @@ pub unsafe extern "C" fn bn_request_info_init(info: *mut bn_request_info, struct
     guard_only(|| unsafe { growth::init(info, struct_size) })
 }
 
-/// Writes where a request is to `*out`. Slow for a queued request: it looks at all others.
+/// Writes the stage of a request to `*out`. Slow for a queued request, because it looks at all
+/// others.
 ///
 /// @return `BN_ERR_NOT_FOUND`.
 #[unsafe(no_mangle)]

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn bn_engine_report(
     unsafe { page(engine, Engine::report, text, capacity, length, error) }
 }
 
-/// Writes what `render` tells of the engine.
+/// Writes the text that `render` returns for the engine.
 ///
 /// # Safety
 /// `text` has room for `capacity` bytes or is NULL; `length` and `error` are NULL or valid.
@@ -86,7 +86,7 @@ pub extern "C" fn bn_latency_bound_ns(bucket: u32) -> u64 {
     LATENCY_BOUNDS_NS.get(bucket as usize).copied().unwrap_or(u64::MAX)
 }
 
-/// The same for `bn_lengths`, in tokens.
+/// Like `bn_latency_bound_ns`, for `bn_lengths`, in tokens.
 #[unsafe(no_mangle)]
 pub extern "C" fn bn_length_bound(bucket: u32) -> u64 {
     LENGTH_BOUNDS.get(bucket as usize).copied().unwrap_or(u64::MAX)
