@@ -8,7 +8,7 @@ pub use gguf::{Gguf, TensorInfo};
 
 use crate::base::{Error, Result};
 
-/// Refuses the pointer that a clone without git-lfs has in place of a large file.
+/// Refuses a Git LFS pointer, which a clone without git-lfs has in place of a large file.
 fn no_lfs_pointer(bytes: &[u8], what: &str) -> Result<()> {
     match bytes.starts_with(b"version https://git-lfs.github.com/spec/v1") {
         true => Err(Error::bad_model(format!(

@@ -11,7 +11,7 @@ pub struct Row<'a> {
     pub changes: &'a mut Vec<(u32, f32)>,
     /// A number per token of the vocabulary: 0 between calls.
     pub counts: &'a mut [u32],
-    /// For a number per token of the longest sequence.
+    /// Scratch memory for a number per token of the longest sequence.
     pub repeats: &'a mut [u32],
 }
 
@@ -91,7 +91,7 @@ impl Row<'_> {
     fn dry(&mut self, params: &SamplingParams, known: &Known, state: &SamplerState) {
         let (dry, (prompt, output)) = (&params.dry, known.latest(params.dry.window));
         let length = prompt.len() + output.len();
-        // From the latest token back.
+        // The tokens from the latest one back.
         let at =
             |i: usize| if i < output.len() { output[output.len() - 1 - i] } else { prompt[length - 1 - i] };
         let (most, allowed) = (state.unbroken.min(length), dry.allowed.max(1) as usize);
@@ -126,7 +126,7 @@ impl Row<'_> {
 /// Writes to `repeats[k]`, for each k > 0, how many of the latest tokens also stand before the k latest ones; `at(i)` is
 /// token i from the end. The Z function of the reversed sequence (Gusfield 1997), in linear time.
 fn repeats(at: &impl Fn(usize) -> u32, repeats: &mut [u32]) {
-    // The part that reaches furthest and equals the beginning.
+    // The match with the beginning that reaches furthest.
     let (mut from, mut to) = (0, 0);
     for k in 1..repeats.len() {
         let mut n = if k < to { (to - k).min(repeats[k - from] as usize) } else { 0 };

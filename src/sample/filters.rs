@@ -1,6 +1,6 @@
 //! The filters of a distribution. A filter is an entry of `FILTERS`; a request determines their order.
 //!
-//! Each works on what the one before has left, renormalized:
+//! Each works on the tokens that the one before has kept, renormalized:
 //! - top-n-sigma (Tang et al. 2024, arXiv:2411.07641) keeps logits less than n standard deviations below the
 //!   greatest.
 //! - top-k keeps the k most likely tokens.

@@ -1,4 +1,4 @@
-//! The tokens that filters have left of a distribution.
+//! The tokens of a distribution that filters have kept.
 
 use super::left::{Candidate, Left, Lists, Room, Scratch};
 use super::search::Search;
@@ -13,7 +13,7 @@ pub struct Kept<'a> {
     scratch: &'a mut Scratch,
     /// The greatest remaining logit.
     pub max: f32,
-    /// Changed by `heat`.
+    /// The temperature, which `heat` changes.
     pub temperature: f32,
     /// Weights of these logits at this temperature, along with `Scratch::masses`. `None` before they are computed.
     weighed: Option<Weighed>,
@@ -23,7 +23,7 @@ pub struct Kept<'a> {
 #[derive(Clone, Copy, PartialEq)]
 enum Order {
     Likely,
-    /// By `Scratch::keys`.
+    /// The order of `Scratch::keys`.
     Keys,
 }
 

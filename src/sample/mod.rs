@@ -32,7 +32,7 @@ pub struct Known<'a> {
     pub ends: &'a [u32],
     /// `None`: all tokens.
     pub allowed: Option<Allowed<'a>>,
-    /// None: they have none.
+    /// Returns a token's text. None: tokens have no texts.
     pub text: Option<TextOf<'a>>,
     /// The host's `on_logits` has changed the logits.
     pub hooked: bool,

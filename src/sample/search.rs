@@ -16,7 +16,7 @@ pub struct Search<'a> {
     pub scale: Option<Scale>,
 }
 
-/// Number of places up to which they are sorted.
+/// Maximum number of places that are sorted.
 const FEW: usize = 2048;
 /// Number of keys that are sampled to represent all.
 const SAMPLES: usize = 256;
@@ -39,7 +39,7 @@ impl Search<'_> {
         }
         self.narrow(wanted, high, &mut sum, lists);
         let place = self.cut(&mut sum, wanted, &mut lists.sorted);
-        // Sums in another order may be slightly smaller.
+        // Sums in another order may be slightly smaller, so the place may be missing.
         place.or(lists.sorted.last().copied()).unwrap_or(OrderKey::LAST)
     }
 

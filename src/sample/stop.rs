@@ -11,9 +11,9 @@ const STOP_STRINGS: &str = "stop strings";
 pub struct StopMatcher {
     /// The request's stop tokens, then the model's end tokens.
     tokens: Vec<u32>,
-    /// Number of tokens that are the request's.
+    /// Number of leading `tokens` that are the request's.
     own: usize,
-    /// How many of the tokens end the output.
+    /// Number of leading `tokens` that end the output.
     ending: usize,
     patterns: Vec<Pattern>,
     /// Text that may be the beginning of a stop string.

@@ -1,4 +1,4 @@
-//! Admission: takes sequences from the line of waiting ones, along with the blocks that the cache has for them.
+//! Admission: takes sequences from the waiting queue, along with the blocks that the cache has for them.
 
 use super::scheduler::TABLE;
 use super::slots::Leader;
@@ -81,7 +81,7 @@ impl Scheduler {
             now.saturating_add(ns as u64) > by
         };
         late(0) && {
-            // Rare, so a new allocation does no harm.
+            // This is rare, so a new allocation does no harm.
             let found = self.find(seq, tokens, &mut Vec::new());
             late(found.positions(self.config.block_size))
         }
@@ -173,7 +173,7 @@ impl Scheduler {
         self.step_time.predict(work) * (1.0 + self.usual_prompts) <= self.config.target_itl_ns as f64
     }
 
-    /// Whether the sequence that it waits for is still computing the prefix that both have in common.
+    /// Whether the sequence that `seq` waits for is still computing their common prefix.
     fn follows(&mut self, seq: SeqId) -> bool {
         let Some(Leader { seq: leader, ticket, until }) = self.slots[seq].leader else { return false };
         let goes_on = self
@@ -257,7 +257,7 @@ impl Scheduler {
             return true;
         }
         let patient = self.is_patient(seq, now);
-        // The victims, from the last in line on, until there is enough room.
+        // Choose the victims, from the end of the queue on, until there is enough room.
         let (mut victims, mut gained) = (0, 0);
         for victim in self.running.iter().rev() {
             let passed = patient && !fits && self.slots[seq].rank < self.slots[victim].rank;
@@ -291,8 +291,8 @@ impl Scheduler {
         own + self.promised(seq)
     }
 
-    /// Moves `seq` from the waiting line to the running one, with the blocks that the cache has for it. False, with
-    /// nothing changed, if the system has no memory for its block table.
+    /// Moves `seq` from the waiting queue to the running one, with the blocks that the cache has for it. False,
+    /// with nothing changed, if the system has no memory for its block table.
     fn start(&mut self, seq: SeqId, found: &[u32], what: &Found, plan: &mut Plan) -> bool {
         let blocks = self.blocks_of(seq, self.slots[seq].len);
         let Some(lane) = self.lanes.take() else { return false };

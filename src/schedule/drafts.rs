@@ -8,9 +8,10 @@ use crate::base::reserve;
 pub const MAX_DRAFT: usize = 15;
 
 /// A draft that is accepted with a higher probability than this is tried now and then, even if it does not seem to
-/// pay.
+/// save time.
 const LIKELY: f32 = 0.3;
-/// One in this many plans tries it: for a size that is not known yet, while other drafts run, and while none runs.
+/// One in this many plans tries such a draft: for a size that is not known yet, while other drafts run, and while
+/// none runs.
 const RETRY: [u64; 3] = [8, 64, 512];
 /// A draft with no higher probability than this is not run, however cheap rows seem to be.
 const UNLIKELY: f32 = 0.1;
@@ -22,14 +23,15 @@ const LEAST_GAIN: f64 = 1.06;
 
 /// Part of the time of decode steps that drafts may lose if nobody asked for them.
 const LOSS: f64 = 0.005;
-/// The most that they may lose after they gained, and the most that later steps have to make good, in steps.
+/// Limits of the balance in steps: the maximum that such drafts may lose after a gain, and the maximum loss
+/// that later steps must make up for.
 const CREDIT: f64 = 4.0;
 const DEBT: f64 = 16.0;
 
-/// What drafts that nobody asked for have gained, less what they have cost.
+/// An account of drafts that nobody asked for: their gain less their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
-    /// In nanoseconds. While it is negative, no such drafts run.
+    /// Nanoseconds gained. While it is negative, no such drafts run.
     balance: f64,
     /// Whether all drafts of the planned step are such drafts.
     planned: bool,
@@ -135,8 +137,8 @@ impl Scheduler {
         best_depth
     }
 
-    /// Enters a decode step into the account of drafts that nobody asked for. It counts with the mean time of steps of its size, if
-    /// that is known, since a single step may have waited for other programs.
+    /// Adds a decode step to the account of drafts that nobody asked for. It counts with the mean time of steps of its
+    /// size, if that is known, since a single step may have waited for other programs.
     pub(super) fn account(&mut self, plan: &Plan, step_ns: u64) {
         let mut work = plan.work;
         for entry in &plan.entries {
@@ -190,8 +192,8 @@ impl Scheduler {
     }
 }
 
-/// The steps that accepted drafts save, as a mean over the sequences. Many drafts of one sequence do not make up for the
-/// wait of the others, so with several sequences `n` accepted drafts of one count as `ln(1 + n)`.
+/// The number of steps that accepted drafts save, as a mean over the sequences. Many drafts of one sequence do not make
+/// up for the wait of the others, so with several sequences `n` accepted drafts of one count as `ln(1 + n)`.
 fn gained(plan: &Plan) -> f64 {
     match &plan.entries[..] {
         [alone] => alone.accepted.into(),
@@ -199,7 +201,7 @@ fn gained(plan: &Plan) -> f64 {
     }
 }
 
-/// Number of rows of all drafts that are likely enough to run.
+/// Number of rows of all drafts that are likely enough to be run.
 fn all(offers: &mut [Offer], rows: u64) -> u64 {
     let mut depth = 0;
     while depth < rows

@@ -1,9 +1,9 @@
 //! The pure scheduler: from state to plan, without threads, tensors or any clock but the time passed in.
 //!
-//! A sequence waits, is admitted, runs the rows of its known tokens in chunks, then decodes one row per step:
-//! `submit → Waiting → (plan admits) → Running → cancel`. It takes KV blocks as its rows need them. If none is left, the
-//! running sequence that is last in line is preempted: it gives its blocks back, waits again, and later computes what the
-//! cache no longer has of it. So the sequence that is first in line always runs to its end.
+//! A sequence waits, is admitted, runs the rows of its known tokens in chunks, then decodes one row per step: `submit →
+//! Waiting → (plan admits) → Running → cancel`. It takes KV blocks as its rows need them. If none is left, the running
+//! sequence with the last rank is preempted: it gives its blocks back, waits again, and later recomputes the positions
+//! that the cache no longer has. So the sequence with the first rank always runs to its end.
 //!
 //! - `order` decides who comes first, `admit` who runs, `prompts` which prompt rows a step has, and `drafts` which drafts
 //!   it verifies. `step_time` predicts how long a step takes.
@@ -59,8 +59,8 @@ pub struct SchedulerConfig {
 pub struct StateConfig {
     /// Slots for states, at least max_batch_size.
     pub slots: u32,
-    /// Tokens of a prompt between two snapshots of its state, a multiple of block_size; 0: only where prompts were seen to
-    /// part, and at their ends.
+    /// Tokens of a prompt between two snapshots of its state, a multiple of block_size; 0: only at the ends of prompts,
+    /// and where prompts were seen to diverge.
     pub snapshot_interval: u32,
     /// Maximum number of drafted rows of a step.
     pub drafts: u32,
@@ -259,7 +259,7 @@ impl Plan {
         self.work.add(Work::span(entry.start, entry.rows));
     }
 
-    /// Removes the entries that `keep` rejects.
+    /// Removes the entries for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&PlanEntry) -> bool) {
         let (work, decode_rows) = (&mut self.work, &mut self.decode_rows);
         self.entries.retain(|entry| {
@@ -272,7 +272,7 @@ impl Plan {
         });
     }
 
-    /// Removes the rows of a sequence that lost its blocks.
+    /// Removes the rows of a sequence that was preempted.
     fn drop_seq(&mut self, seq: SeqId) {
         self.retain(|entry| entry.seq != seq);
     }

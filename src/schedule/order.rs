@@ -1,14 +1,14 @@
-//! The order of sequences: ranks, and lines sorted by rank.
+//! The order of sequences: ranks, and queues sorted by rank.
 
 use super::{SeqId, SequenceSlots};
 use crate::base::{Result, reserved};
 use std::collections::VecDeque;
 
-/// A sequence's place in line; the lowest rank comes first. It never changes, so a sequence that waits long enough
-/// comes first of all: each level of priority is worth a fixed waiting time.
+/// A sequence's rank; the lowest comes first. It never changes, so a sequence that waits long enough comes first:
+/// each level of priority is worth a fixed waiting time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// The arrival time that gives a sequence of the highest priority this place.
+    /// The arrival time that would give a sequence of the highest priority this rank.
     at: u64,
     /// Order of arrival.
     pub ticket: u64,

@@ -19,7 +19,7 @@ const OF_TARGET: f64 = 0.875;
 const FLOOR: f64 = 0.75;
 /// Number of steps over which the usual share of prompts is learned.
 const USUAL_STEPS: f64 = 64.0;
-/// The prompt that is first in line gets one part in this many of the prompts' rows and time. The rest goes to the
+/// The first prompt in the queue gets one part in this many of the prompts' rows and time. The rest goes to the
 /// shortest prompts, so that a short prompt need not wait for the end of a long one.
 const FIRST: u32 = 4;
 
@@ -103,7 +103,7 @@ impl Scheduler {
         prompts + steps * decode
     }
 
-    /// Divides the room among the prompts. The first of them is first in line.
+    /// Divides the room among the prompts, which are in the order of the queue.
     fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
         let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
@@ -142,8 +142,8 @@ impl Scheduler {
         more.max(room.least).min(slot.missing() - given).min(room.rows).min(most)
     }
 
-    /// All rows of a prompt that runs in one step, or none. `room.least` is what it was until a prompt got rows, so that
-    /// the first one always runs.
+    /// All rows of a prompt that runs in one step, or none. `room.least` is unchanged until a prompt gets rows, so the
+    /// first one always runs.
     fn whole_in(&self, seq: SeqId, given: u32, room: Room) -> u32 {
         let missing = self.slots[seq].missing();
         let in_time = self.step_time.rows_within(0, room.ns) >= missing || room.least == LEAST_PROMPT_ROWS;
@@ -159,7 +159,7 @@ impl Scheduler {
     }
 
     fn plan_chunk(&mut self, seq: SeqId, rows: u32, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
-        // May have been preempted meanwhile, for another prompt's blocks.
+        // It may have been preempted meanwhile, for another prompt's blocks.
         let runs = self.state(seq) == State::Running;
         let start = self.slots[seq].computed;
         if rows == 0 || !runs || !self.hold(seq, start + rows, plan, tokens, now) {

@@ -196,7 +196,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends a `pause`: the sequence is back in its old place in line.
+    /// Ends a `pause`: the sequence is queued again with its old rank.
     pub fn resume(&mut self, seq: SeqId, now: u64) {
         if self.state(seq) == State::Paused {
             self.paused -= 1;
@@ -218,7 +218,7 @@ impl Scheduler {
         self.waiting.insert(&self.slots, seq);
     }
 
-    /// Removes a sequence from its line. Its blocks are given back, and none of its positions count as
+    /// Removes a sequence from its queue. Its blocks are given back, and none of its positions count as
     /// computed.
     fn take_out(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         match self.state(seq) {
@@ -284,7 +284,7 @@ impl Scheduler {
     }
 
     /// Takes blocks for the positions below `to` of a running sequence. If there are none left, preempts the last
-    /// sequence in line. False if that was `seq` itself, or if the system has no memory for its block table.
+    /// running sequence. False if that was `seq` itself, or if the system has no memory for its block table.
     pub(super) fn hold(
         &mut self,
         seq: SeqId,

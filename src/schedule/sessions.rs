@@ -136,7 +136,7 @@ impl Scheduler {
         result
     }
 
-    /// Takes a slot for a session's state and has it written.
+    /// Takes a slot for a session's state, which `write_state` fills.
     fn fill_state(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
         if !self.has_states() {
             return Ok(());
@@ -152,7 +152,7 @@ impl Scheduler {
         if !self.cache.states.store(state, Snapshot { block, at })
             && let Some((_, same)) = self.cache.states.deepest(block, at)
         {
-            // Later requests find that one.
+            // Hold the state that later requests find.
             self.cache.states.hold(same);
             self.cache.states.release(state);
             session.state = Some(same);
@@ -170,7 +170,7 @@ impl Scheduler {
         session.state.into_iter().for_each(|state| self.cache.states.release(state));
     }
 
-    /// Takes blocks for a session, has them written, and adds them to the index.
+    /// Takes blocks for a session, which `write` fills, and adds them to the index.
     fn fill(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
         let Session { tokens, salt, table, .. } = session;
         let (salt, size) = (*salt, self.config.block_size as usize);

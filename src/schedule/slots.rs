@@ -63,7 +63,7 @@ pub(super) struct SequenceSlot {
     pub stale: bool,
     /// While it has computed fewer positions, it runs in steps of its own; see `isolate`.
     pub alone_until: u32,
-    /// Positions where other sequences leave its text; 0: none.
+    /// Positions where other sequences diverge from its text; 0: none.
     pub branches: [u32; BRANCHES],
 }
 
@@ -95,7 +95,7 @@ impl SequenceSlot {
         from.map_or(u32::MAX, |from| from.saturating_sub(self.computed + given))
     }
 
-    /// Whether all its tokens were sampled, so that its owner owes a `cancel`.
+    /// Whether all its tokens were sampled, so that its owner must `cancel` it.
     pub fn is_done(&self) -> bool {
         self.computed >= self.bound()
     }
@@ -259,7 +259,7 @@ impl Lanes {
     }
 }
 
-/// Lookups of slots on this thread, a measure of a step's work.
+/// Number of slot lookups on this thread, a measure of a step's work.
 #[cfg(test)]
 pub(super) mod lookups {
     use std::cell::Cell;

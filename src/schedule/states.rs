@@ -1,15 +1,15 @@
 //! States of recurrent layers: the slot of each running sequence, and the snapshots that later sequences continue from.
 //!
-//! A running sequence holds a slot, which a step updates in place. On its way through a prompt a step also saves copies:
-//! every `snapshot_interval` tokens, where another sequence's text is known to part from this one's, and before the
-//! prompt's last token. When the sequence leaves, its slot itself becomes a snapshot.
+//! A running sequence holds a slot, which a step updates in place. On its way through a prompt a step also saves
+//! copies: every `snapshot_interval` tokens, where another sequence's text is known to diverge from this one's, and
+//! before the prompt's last token. When the sequence leaves, its slot itself becomes a snapshot.
 
 use super::slots::{BRANCHES, SequenceSlot};
 use super::{Plan, PlanEntry, Scheduler, SeqId, Tokens, WORTH};
 use crate::base::reserve;
 use crate::cache::{BlockTable, Found, NONE, Snapshot};
 
-/// A copy of a state that a step makes on its way.
+/// A copy of a state that a step makes on its way through a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Save {
     pub seq: SeqId,
@@ -33,8 +33,8 @@ impl Scheduler {
         self.saves.iter().filter(move |save| save.seq == seq)
     }
 
-    /// Tells that a pass with rows of `seq` begins. Without a commit its state is unknown afterwards, and it computes all
-    /// its positions again.
+    /// Records that a pass with rows of `seq` begins. Without a commit its state is unknown afterwards, and it computes
+    /// all its positions again.
     pub fn ran(&mut self, seq: SeqId) {
         if self.state_slot(seq).is_some() {
             self.slots[seq].stale = true;
@@ -47,7 +47,7 @@ impl Scheduler {
         self.slots[entry.seq].alone_until = entry.start + entry.known();
     }
 
-    /// The running sequence that the next step must be of, if there is one.
+    /// The running sequence that must have the next step alone, if there is one.
     pub(super) fn isolated(&self) -> Option<SeqId> {
         let runs_alone = |seq: &SeqId| self.slots[*seq].computed < self.slots[*seq].alone_until;
         self.running.iter().filter(|_| self.has_states()).find(runs_alone)
@@ -72,7 +72,8 @@ impl Scheduler {
         }
     }
 
-    /// Cuts what the cache has of a sequence to the deepest snapshot, and notes where its text leaves the cached one.
+    /// Cuts the cached prefix of a sequence to the deepest snapshot, and notes where its text diverges from the
+    /// cached one.
     pub(super) fn cut_to_state(&mut self, seq: SeqId, found: Found, table: &mut BlockTable) -> Found {
         if !self.has_states() {
             return found;
@@ -99,7 +100,7 @@ impl Scheduler {
         from.into_iter().for_each(|from| self.cache.states.touch(from));
         let Some(slot) = self.cache.states.take() else { return };
         if let Some(from) = from {
-            // The snapshot itself may have given way; its contents are still there.
+            // The slot of the snapshot itself may have been taken; its contents are still there.
             if from != slot {
                 plan.state_copies.push((from, slot));
             }

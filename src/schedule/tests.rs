@@ -186,11 +186,11 @@ fn a_higher_priority_preempts_for_slots_and_for_blocks() {
     b.cancel(3);
     assert_eq!((b.step().len(), b.admitted()), (2, vec![(1, 9)]));
     assert!(b.plan.admitted[0].resumed);
-    // Takes all blocks.
+    // This sequence takes all blocks.
     b.urgent(4, 150, 1);
     b.step();
     assert_eq!((b.admitted(), [b.state(0), b.state(1)]), (vec![(4, 0)], [State::Waiting; 2]));
-    // Arrives so much later that its priority does not help.
+    // It arrives so much later that its priority does not help.
     b.now += 1_000_000;
     b.cancel(4);
     b.step();
@@ -216,7 +216,7 @@ fn decoding_preempts_who_is_last_in_line_and_that_goes_on_where_it_was() {
         b.step();
     }
     b.cancel(0);
-    // It had computed 12 positions, and the cache has some of them. The next token is its eighth.
+    // The sequence had computed 12 positions, and the cache has some of them. The next token is its eighth.
     let entries = b.step();
     let (seq, cached) = b.admitted()[0];
     assert!(seq == 1 && b.plan.admitted[0].resumed && cached <= 12);
@@ -241,7 +241,7 @@ fn who_is_paused_holds_nothing_and_goes_on_where_it_was() {
     b.s.resume(SeqId(0), b.now);
     b.s.resume(SeqId(0), b.now);
     assert_eq!((b.state(0), b.s.counts().paused), (State::Waiting, 0));
-    // The cache has all of it.
+    // The cache has the whole prompt.
     assert_eq!(b.step(), [(0, computed, 1, true, true)]);
     assert_eq!((b.s.events().resumed, b.s.events().recomputed_rows), (1, 0));
     // Pausing a waiting sequence, and cancelling a paused one.
@@ -336,7 +336,8 @@ fn prompts_have_their_part_even_when_decoding_alone_takes_too_long() {
     b.cancel(1);
     b.submit(2, 20, 5);
     b.submit(3, 20, 5);
-    // 0.75 of 2.5 ms is three rows. The first in line gets at least one of them, the shortest the others.
+    // 0.75 of 2.5 ms is three rows. The first in the queue gets at least one of them, the shortest the
+    // others.
     let mut first = 0;
     while b.s.computed(SeqId(2)) < Some(20) {
         let entries = step(&mut b);
@@ -446,7 +447,7 @@ fn lookups(config: SchedulerConfig, running: u32, waiting: u32) -> u64 {
 #[test]
 fn a_steps_work_is_linear_in_what_runs_and_does_not_grow_with_the_queue() {
     let many = SchedulerConfig { max_batch_tokens: 512, max_step_ns: 1_000_000_000, ..config() };
-    // The batch is full; or the memory is.
+    // Either the batch is full, or the memory.
     let slots = |n: u32| SchedulerConfig { max_batch_size: n, blocks: n * 9, ..many };
     let blocks = |n: u32| SchedulerConfig { max_batch_size: n + 44, block_size: 128, blocks: n, ..many };
     for config in [&slots as &dyn Fn(u32) -> SchedulerConfig, &blocks] {

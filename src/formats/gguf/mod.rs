@@ -86,7 +86,7 @@ impl Gguf {
         if gguf.split_count()? > 1 {
             gguf = split::join(path, gguf)?;
         }
-        // In the model's folder.
+        // The file in the model's folder.
         let beside =
             format!("{}{KERNEL_CONFIG}", path.rfind(std::path::is_separator).map_or("", |at| &path[..=at]));
         gguf.tile(config, Some(&beside))?;

@@ -95,7 +95,7 @@ fn a_missing_or_broken_part_is_named() {
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "empty"]);
     std::fs::write(split.path(1), b"GGUF").unwrap();
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "version"]);
-    // The file with that name is another part, or no part.
+    // The file with that name is a different part, or not a part at all.
     std::fs::write(split.path(1), split.parts[2].build()).unwrap();
     split.refused(0, Status::BadModel, &["m-00002-of-00003.gguf", "split.no is 2"]);
     std::fs::write(split.path(1), Writer::new().build()).unwrap();

@@ -231,7 +231,7 @@ fn mutations_never_panic() {
                 1 => bytes[at] = random(256) as u8,
                 2 => bytes[at] = 0xff,
                 _ => {
-                    // A whole word: counts, lengths and offsets at their extremes.
+                    // Replace a whole word: counts, lengths and offsets at their extremes.
                     let word = [0, 1, 1 << 31, u64::MAX, u64::MAX / 2, 1 << 40][random(6)].to_le_bytes();
                     let n = word.len().min(bytes.len() - at);
                     bytes[at..at + n].copy_from_slice(&word[..n]);
@@ -291,7 +291,7 @@ fn tensors_that_share_bytes_are_refused() {
         .tensor("odd", &[8], 777, &[3; 40])
         .build();
     exercise(&parse(file.clone()).unwrap());
-    // A tensor without bytes shares none.
+    // A tensor without bytes overlaps no other.
     assert!(parse(moved(file.clone(), "none", 1, 32)).is_ok());
     for (name, offset, other) in
         [("second", 64, "first"), ("second", 0, "first"), ("first", 64, "second"), ("odd", 64, "first")]
@@ -303,7 +303,7 @@ fn tensors_that_share_bytes_are_refused() {
     }
 }
 
-/// The words, and what is no regular file, are those of Unix (`base/os/windows` has its own).
+/// The messages and the special files are those of Unix (`base/os/windows` has tests of its own).
 #[cfg(unix)]
 #[test]
 fn paths_that_cannot_be_opened() {

@@ -72,9 +72,9 @@ pub fn metadata_only(pairs: &[(String, Meta)]) -> Vec<u8> {
     header(3, ALIGNMENT, pairs, &[])
 }
 
-/// Writes a file with `tensors` (name, dims in ggml's order). `data(index, out)` is called for each in order; it
-/// writes the data and returns GGUF's number of the type. The file gets its name `path` when it is complete and `check`
-/// takes it, which gets its name until then, in the same folder.
+/// Writes a file with `tensors` (name, dims in ggml's order). `data(index, out)` is called for each in order; it writes
+/// the data and returns GGUF's number of the type. Until it is complete and accepted by `check`, the file has a
+/// temporary name in the same folder, which `check` gets; then it is renamed to `path`.
 pub fn write_file(
     path: &Path,
     pairs: &[(String, Meta)],
@@ -90,7 +90,7 @@ pub fn write_file(
         .and_then(|()| check(Path::new(&unfinished)))
         .and_then(|()| std::fs::rename(&unfinished, path).map_err(failed));
     if result.is_err() {
-        // The failure above is the error to report.
+        // The failure above is the error to report, not this one.
         let _ = std::fs::remove_file(&unfinished);
     }
     result

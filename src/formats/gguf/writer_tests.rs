@@ -26,7 +26,7 @@ fn a_written_file_reads_back() {
     let values: Vec<f32> =
         b.data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
     assert_eq!(values, (0..24).map(|i| i as f32).collect::<Vec<_>>());
-    drop((gguf, b)); // Windows removes no file that is mapped
+    drop((gguf, b)); // Windows cannot remove a mapped file
     std::fs::remove_dir_all(folder).unwrap();
 }
 

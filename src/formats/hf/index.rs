@@ -29,7 +29,7 @@ struct Top<'a> {
     weight_map: Made<'a>,
 }
 
-/// An index, or `OutOfMemory`, which must not be told by a text that the file may contain.
+/// An index, or `OutOfMemory`. The error is not passed as a text, which the file could imitate.
 struct Made<'a>(Result<Index<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Made<'a> {

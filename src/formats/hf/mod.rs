@@ -33,7 +33,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// `Io` if there is no such folder.
+    /// Opens the folder at `path`. `Io` if there is none.
     pub fn open(path: &str) -> Result<Self> {
         let io_error =
             |e: io::Error| Error::new(Status::Io, format!("cannot open model folder '{path}': {e}"));
@@ -68,7 +68,7 @@ impl Folder {
         format!("{}/{name}", self.what)
     }
 
-    /// Whether there is something with this name.
+    /// Whether a file or folder with this name exists.
     pub fn has(&self, name: &str) -> bool {
         self.root.join(name).exists()
     }

@@ -31,8 +31,8 @@ pub(super) fn type_bits(name: &str) -> Option<usize> {
     })
 }
 
-/// Parses the header into all its tensors. The outer error says what is wrong with the file and where; the inner one is
-/// `OutOfMemory`, which must not be told by a text that the file may contain.
+/// Parses the header into all its tensors. The outer error says what is wrong with the file and where. The inner one is
+/// `OutOfMemory`, which is not passed as a text, since the file could imitate it.
 pub(super) fn parse(header: &[u8]) -> Result<base::Result<Vec<Record>>, String> {
     // The format requires it, while serde_json would also accept an array of entries or leading spaces.
     if header.first() != Some(&b'{') {

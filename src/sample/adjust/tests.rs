@@ -70,7 +70,7 @@ fn a_breaker_may_span_tokens() {
     let known: [&[u32]; 2] = [&[0, 1, 2, 5], &[0, 1]];
     assert_eq!(adjusted(&p, known, &[], &TEXTS)[2], -1.0);
     p.dry.breakers = vec!["da".into()];
-    // The breaker is complete with the token before the last. Only one token follows it, which is too few.
+    // The token before the last completes the breaker. Only one token follows it, which is too few.
     assert_eq!(adjusted(&p, known, &[], &TEXTS)[2], 0.0);
     p.dry.allowed = 1;
     assert_eq!(adjusted(&p, known, &[], &TEXTS)[2], -1.0);

@@ -12,7 +12,7 @@ fn params(set: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
     params
 }
 
-/// The largest number of positions in these tests.
+/// Maximum number of positions in these tests.
 const LONGEST: usize = 50_000;
 
 fn sampler(vocab_size: usize) -> Sampler {

@@ -39,7 +39,8 @@ fn bench(sequences: u32, prompt: u32) -> Bench {
     b
 }
 
-/// Time of `steps` steps in relation to as many without drafts, where no draft is accepted, whatever was expected.
+/// Time of `steps` steps, relative to as many without drafts, if no draft is accepted although some were expected
+/// to be.
 fn wasted(sequences: u32, steps: usize, auto: bool) -> f64 {
     let mut b = bench(sequences, 8);
     let (mut took, mut plain) = (0, 0);
