@@ -2,15 +2,15 @@
 //!
 //! A tile of K of one head is `[head_dim, 16]`, so that its 16 scores are sums side by side; a tile of V is `[16,
 //! head_dim]`. In int8 and four bits, the scales follow the values in BF16, `[groups, 16]`: a group of elements of each
-//! position has one (`KvType::groups`): in int8 a 127th of its largest magnitude, in four bits the one of a few with the
-//! least squared error. The tiles of a block follow one another.
+//! position has one (`KvType::groups`): in int8 a 127th of its largest magnitude, in four bits whichever of a few
+//! candidates has the least squared error. The tiles of a block follow one another.
 //!
 //! In four bits, a byte holds two elements: of K, `d` and `d + 1` of a position, of V, one `d` of two positions. The
 //! even one is in the low half.
 //!
 //! Heads with scales are rotated before (`turn`), which spreads outliers over all elements and makes them nearly
-//! normal. In int8 that is enough: a group is a whole head. In four bits, smaller groups are worth their scales, and K
-//! is rotated within them only.
+//! normal. In int8 that is enough, so a group is a whole head. In four bits, smaller groups gain more than their
+//! scales cost, and K is rotated only within them.
 
 use crate::kernels::Isa;
 use crate::kernels::rows::hadamard::walsh_hadamard;
@@ -39,12 +39,13 @@ pub enum KvType {
     Int4 = 3,
 }
 
-/// The values of four bits: those with the least square error for groups of normal numbers whose element of the largest
-/// magnitude is 127 (Lloyd 1982).
+/// The values that four bits encode: those with the least squared error for groups of normally distributed numbers
+/// whose largest magnitude is 127 (Lloyd 1982).
 pub const CODES: [i8; 16] = [-111, -89, -70, -54, -40, -27, -14, -2, 11, 23, 36, 50, 65, 81, 101, 125];
 /// Elements of a group in four bits; the last group of a head may have fewer.
 const GROUP: usize = 32;
-/// Scales that a group in four bits tries, of the one that gives its largest element a code of 127.
+/// Candidate scales of a group in four bits, as factors of the scale that gives its largest element a code of
+/// 127.
 const FACTORS: [f32; 4] = [0.85, 0.93, 1.0, 1.07];
 
 impl KvType {
@@ -104,7 +105,7 @@ impl Half {
         }
     }
 
-    /// The byte of an element of four bits, and whether it has the high half.
+    /// The index of the byte of an element of four bits, and whether the element is in its high half.
     #[inline(always)]
     fn nibble(self, at: usize, d: usize, head_dim: usize) -> (usize, bool) {
         match self {
@@ -114,11 +115,12 @@ impl Half {
     }
 }
 
-/// Rotates a head that is stored in `kind`, or meets such heads: by the Walsh-Hadamard transform, in blocks of the
-/// largest powers of two that fit, and not at all if `kind` has no scales. Twice is not at all.
+/// Rotates a head that is stored in `kind`, or that is multiplied with such heads: by the Walsh-Hadamard
+/// transform, in blocks of the largest powers of two that fit, and not at all if `kind` has no scales. The
+/// transform is its own inverse.
 ///
-/// K in four bits has blocks of at most a group: trained models give few elements of K most of its size, and those then
-/// cost only their own groups precision (`docs/performance.md` has figures).
+/// Blocks of K in four bits are at most a group: in trained models a few elements of K are much larger than the others,
+/// and then only their own groups lose precision (`docs/performance.md` has figures).
 pub fn turn(isa: Isa, kind: KvType, half: Half, head: &mut [f32]) {
     let most = if (kind, half) == (KvType::Int4, Half::K) { GROUP } else { usize::MAX };
     let mut rest = if kind.scaled() { head } else { &mut [] };
@@ -201,9 +203,9 @@ pub fn store(isa: Isa, kind: KvType, half: Half, tile: &mut [u8], at: usize, row
 }
 
 by_isa!(
-    /// Scale and codes of a group of at most `GROUP` elements, with the least squared error of a few: a scale that gives
-    /// the largest element a code of about 127, its codes, the scale that fits them best (least squares), and the codes
-    /// of that.
+    /// Scale and codes of a group of at most `GROUP` elements. Of a few candidates it takes those with the least
+    /// squared error. A candidate is a scale that gives the largest element a code of about 127, the codes for it, the
+    /// scale that fits these codes best (least squares), and the codes for that scale.
     fn fitted(row: &[f32]) -> (bf16, [u8; GROUP]) = fit
 );
 
@@ -220,7 +222,7 @@ fn fit(row: &[f32]) -> (bf16, [u8; GROUP]) {
         let codes = nearest(&x, scale);
         let values = valued(&codes, row.len());
         let error = sum(|i| (x[i] - values[i] * scale.to_f32()) * (x[i] - values[i] * scale.to_f32()));
-        // Not where a sum is beyond f32.
+        // False if a sum exceeds f32.
         if error < least {
             (best, least) = ((scale, codes), error);
         }
@@ -325,8 +327,8 @@ mod tests {
                 let noise = |i: usize| ((i * 37 + 11) % 101) as f32 * 0.13 - 6.0;
                 let rows: Vec<Vec<f32>> =
                     (0..TILE).map(|at| (0..head_dim).map(|d| noise(at * head_dim + d)).collect()).collect();
-                // The largest errors, of the row's largest magnitude: of int4, that of its opposite. A scale may be a
-                // 256th too small.
+                // The largest errors relative to the row's largest magnitude; for int4, that of its negative. A scale
+                // may be too small by 1/256.
                 let errors = [0.0, 0.0, 1.0 / 170.0, 0.13];
                 for (kind, error) in KvType::ALL.into_iter().zip(errors) {
                     let rounded = |x: f32| if kind == KvType::F16 { f16::from_f32(x).to_f32() } else { x };

@@ -1,11 +1,10 @@
 //! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
 //! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
-//! 3). A score is a chain of multiply-adds along the head, or 16 of them where K lies as V does; where stored groups have
-//! scales, it is a chain of theirs times the scales. A step of the softmax
-//! takes the scores of 64 positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a
-//! piece) the softmax starts anew. The results of the pieces are merged in order, so that several tasks can share a
-//! long context.
+//! 3). A score is a chain of multiply-adds along the head, or 16 chains if K is stored in the layout of V. If stored
+//! groups have scales, the score is a chain over the groups' sums times their scales. A step of the softmax takes the
+//! scores of 64 positions; it sums their weights in 16 lanes, position modulo 16. After 256 positions (a piece) the
+//! softmax starts anew. The results of the pieces are merged in order, so that several tasks can share a long context.
 
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::grown;
@@ -36,15 +35,15 @@ const WIDEST: usize = 576;
 pub struct Context<'a> {
     pub k: Paged<'a>,
     pub v: Paged<'a>,
-    /// K is V: the same rows, in tiles of V.
+    /// K and V are the same rows, in tiles of V.
     pub joint: bool,
     /// The sequence's block table.
     pub table: &'a [u32],
     pub kv_head: usize,
     /// The soft cap of scores (`rows::cap`).
     pub cap: Option<f32>,
-    /// Of each query head of the KV head, a score without a value: a row's weights and its own add up to 1 (attention
-    /// sinks). Empty: there are none.
+    /// Attention sinks: for each query head of the KV head, a score without a value, whose weight adds up to 1 with
+    /// the weights of the row. Empty: there are none.
     pub sinks: &'a [f32],
 }
 
@@ -216,7 +215,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
         }
     }
     if (isa.has_avx2() || isa.has_neon()) && head_dim <= WIDEST {
-        // Without AVX-512's registers more queries gain nothing, but the conversion of four bits is long.
+        // Without AVX-512's registers more queries gain nothing, except that four bits take long to convert.
         let few = !isa.has_avx512() && k.kind != KvType::Int4;
         let most = if few { (QUERIES / heads).max(1) } else { seen.len().max(1) };
         for (n, seen) in seen.chunks(most).enumerate() {
@@ -316,7 +315,8 @@ pub fn merge(seen: &Seen, index: usize, state: &mut [f32], piece: &mut [f32], he
     state.values.iter_mut().zip(piece.values).for_each(|(x, y)| *x = *x * a + *y * b);
 }
 
-/// Computes a head's output from its state and its sink, as the stored heads are rotated (`turn`).
+/// Computes a head's output from its state and its sink. The output is rotated as the stored heads are
+/// (`turn`).
 pub fn finish(state: &mut [f32], out: &mut [f32], sink: Option<f32>) {
     let state = State::of(state, out.len());
     let total = total(state.sums);

@@ -20,8 +20,8 @@ const STRIDE: usize = WIDEST + TILE;
 const K: usize = Half::K as usize;
 const V: usize = Half::V as usize;
 
-/// Runs a method for blocks of queries, `n` being the first of each, until all are done. A block has as many queries and
-/// vectors as the registers have sums for, or those of the first line that fits.
+/// Runs a method for blocks of queries, `n` being the first of each, until all are done. A block has as many queries
+/// and vectors as there are registers for sums: those of the first line that fits.
 macro_rules! in_blocks {
     ($queries:expr, |$n:ident| $call:ident.$of:ident $arguments:tt) => {
         in_blocks!($queries, |$n| $call.$of $arguments,
@@ -57,7 +57,7 @@ pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut
         first.begins = true;
     }
     for start in (index * PIECE..(index + 1) * PIECE).step_by(SPAN) {
-        // The tiles of the next span, even if it is in the next piece, are prefetched while this span is computed.
+        // The tiles of the next span are prefetched while this span is computed, even if it is in the next piece.
         let after = Span::new(rows, context, start + SPAN);
         let Some(mut span) = std::mem::replace(&mut next, after) else { continue };
         if let Some(after) = &next {
@@ -122,7 +122,7 @@ unsafe fn attend_lanes<L: Lanes, E: Stored>(
         let lines = span.stored.as_flattened().iter().flat_map(|tile| tile.chunks(64));
         lines.for_each(|line| L::fetch(line.as_ptr()));
     }
-    // Nothing else asks for the scales behind the values of the next tiles.
+    // Prefetch the scales behind the values of the next tiles, which nothing else does.
     let [values, scales] = E::KIND.tile_parts(dim);
     if E::FETCH {
         let tiles = span.next.as_flattened().iter();
@@ -177,7 +177,7 @@ struct Span<'a> {
     tiles: Range<usize>,
     /// The tiles of K and of V in the range `tiles`; the others are empty.
     stored: [[&'a [u8]; TILES]; 2],
-    /// Those of the next span; the same as `stored` if there is none.
+    /// The tiles of the next span; the same as `stored` if there is none.
     next: [[&'a [u8]; TILES]; 2],
     kind: KvType,
     /// The scales of `stored`; empty if the type has none.
@@ -223,7 +223,7 @@ impl<'a> Span<'a> {
         self.scales[half][t][group * SCALES_BYTES..][..SCALES_BYTES].as_ptr().cast()
     }
 
-    /// As `scores` where K lies as V does, `T` positions at a time.
+    /// Like `scores`, for K in the layout of V, `T` positions at a time.
     #[inline(always)]
     unsafe fn row_scores<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,
@@ -279,7 +279,7 @@ impl<'a> Span<'a> {
             for (group, columns) in self.kind.groups(self.dim).enumerate() {
                 let mut sums = [[L::splat(0.0); T]; N];
                 keys.add::<L, E, N>(columns, &mut sums);
-                // Short loops are unrolled, which keeps the sums in registers; so scales come later.
+                // Short loops are unrolled, which keeps the sums in registers, so scales are applied later.
                 for n in 0..N {
                     for i in 0..T {
                         sums[n][i].store(to.add(n * SPAN + i * TILE));
@@ -299,7 +299,8 @@ impl<'a> Span<'a> {
         T
     }
 
-    /// The middle of `super::span`: turns scores into the weights of values. Returns the factor of earlier sums.
+    /// The middle part of `super::span`: turns scores into the weights of values. Returns the factor of earlier
+    /// sums.
     #[inline(always)]
     unsafe fn softmax<L: Lanes>(&self, scores: &mut [f32], range: &Range<usize>, state: State) -> f32 {
         let tiles = range.start / TILE..range.end.div_ceil(TILE);

@@ -1,4 +1,5 @@
-//! How vector code reads the stored types, the sums that attention is made of, and tiles in f32 for many queries.
+//! Vector code for attention: reading of the stored types, the sums of products, and tiles in f32 for many
+//! queries.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -8,21 +9,22 @@ use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{Element, F16, F32, Int8, Lanes, Register};
 use std::ops::Range;
 
-/// A stored type. A tile is rows of elements: of K, an element of 16 positions, of V, a position.
+/// A stored type. A tile consists of rows. A row of K has one element of 16 positions, a row of V all
+/// elements of one position.
 pub trait Stored {
     const KIND: KvType;
     /// Rows that share bytes, one or two.
     const SHARING: usize = 1;
-    /// Bytes of an element of as many rows.
+    /// Bytes of an element of the rows that share bytes.
     const BYTES: usize;
     /// Whether the tiles that follow are to be prefetched.
     const FETCH: bool = true;
-    /// 16 elements of one of the rows at `from`: `part`, a constant where it is inlined, says which of those that share
+    /// 16 elements of one of the rows at `from`. `part`, a constant after inlining, selects one of the rows that share
     /// bytes.
     unsafe fn load<L: Lanes>(from: *const u8, part: usize) -> L;
 }
 
-/// f32 that `unpack` made, or those of `whole`: nothing prefetches them.
+/// f32 that `unpack` has made, or those of `whole`. They are not prefetched.
 pub struct Unpacked;
 /// `KvType::Int4`: two elements a byte.
 pub struct Int4;
@@ -71,7 +73,7 @@ pub struct Product<const V: usize> {
     pub factors: (*const f32, usize),
     /// The vectors of row 0.
     pub from: [*const u8; V],
-    /// The same of the tiles that follow; these are prefetched.
+    /// The vectors of the tiles that follow, which are prefetched.
     pub next: [*const u8; V],
     /// Elements of a row.
     pub width: usize,
@@ -80,8 +82,8 @@ pub struct Product<const V: usize> {
 impl<const V: usize> Product<V> {
     /// Adds the products of `rows` to `sums`.
     ///
-    /// Each load prefetches the same place of `next`, even if that is a line once more: processors drop prefetches while
-    /// many are under way. They are spread among the loads: one after the other, they wait.
+    /// Each load prefetches the same place of `next`, even if that repeats a line, since processors drop prefetches
+    /// while many are under way. They are spread among the loads, because consecutive prefetches wait for each other.
     ///
     /// # Safety
     /// `L`'s instructions are available, and the rows have `N` factors and `V` vectors.
@@ -149,7 +151,7 @@ unsafe fn unpack_lanes<L: Lanes, E: Stored>(
             }
         }
     }
-    // Only V has rows of another width than a vector's.
+    // Only V has rows whose width is not that of a vector.
     for at in 0..TILE {
         (whole..width).for_each(|d| out[at * width + d] = value(E::KIND, Half::V, tile, at, d, width));
     }

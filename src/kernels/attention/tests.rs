@@ -21,7 +21,7 @@ struct Stored {
     table: Vec<u32>,
     cap: Option<f32>,
     sinks: Vec<f32>,
-    /// K is V.
+    /// K and V are the same.
     joint: bool,
 }
 
@@ -72,7 +72,7 @@ impl Stored {
         );
     }
 
-    /// The row as it was rounded.
+    /// The row after rounding.
     fn row(&self, half: Half, at: usize, head: usize) -> Vec<f32> {
         let half = if self.joint { Half::V } else { half };
         let tile = self.paged(half).tile(&self.table, head, at / TILE);

@@ -57,7 +57,7 @@ impl Text<'_> {
     }
 }
 
-/// Memory of a task, kept from task to task.
+/// Scratch memory of a task, kept from task to task.
 #[derive(Default)]
 pub struct Scratch {
     /// `[TILE_ROWS, head_dim]`.
@@ -143,7 +143,7 @@ impl Packed {
         let (positions, width) = ((end - first).next_multiple_of(LANES), dim.next_multiple_of(LANES));
         let keys = grown(&mut scratch.keys, dim * positions);
         let values = grown(&mut scratch.values, positions * width);
-        // A vector of positions at a time, which are a cache line of each of the head's rows.
+        // Packs a vector of positions at a time, a cache line from each of the head's rows.
         for from in (0..end - first).step_by(LANES) {
             let rows = from..(from + LANES).min(end - first);
             let mut lines = [&[][..]; LANES];
@@ -234,8 +234,8 @@ fn product_scalars(
 }
 
 by_isa!(
-    /// Makes weights of scores, and sums them in lanes. A score of -infinity gets no weight. A NaN does not change the
-    /// maximum; it reaches the output through its weight.
+    /// Turns scores into weights, and sums them in lanes. A score of -infinity gets no weight. A NaN does not change
+    /// the maximum; it reaches the output through its weight.
     fn weigh(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
 );
 
@@ -281,7 +281,7 @@ mod tests {
         let columns = [dim, 3 * dim, 5 * dim];
         let text = Text { qkv: &qkv, width: 6 * dim, head_dim: dim, columns, scale: 0.3, window };
         let (mut out, mut scratch) = (vec![vec![f32::NAN; dim]; count], Scratch::default());
-        // Memory of an earlier task with anything in it.
+        // Memory as an earlier task may have left it.
         for buffer in [&mut scratch.keys, &mut scratch.values, &mut scratch.weights] {
             buffer.resize(count * 64, f32::NAN);
         }

@@ -95,7 +95,8 @@ pub struct Task<'a, X: ?Sized> {
     /// The rows as the file packs them, one after another, and the number of bytes per row.
     pub packed: &'a [u8],
     pub row_bytes: usize,
-    /// The bytes after all rows of the matrix: scales. Finding them for each row would take long.
+    /// The bytes after all rows of the matrix, which are scales. Finding them anew for each row would take
+    /// long.
     pub behind: &'a [u8],
     /// Index in the matrix of the task's first row.
     pub first: usize,
@@ -117,7 +118,7 @@ impl<X: ?Sized> Clone for Task<'_, X> {
 impl<X: ?Sized> Copy for Task<'_, X> {}
 
 impl<'a, X: ?Sized> Task<'a, X> {
-    /// The place of row `row` of the task among those of `packed`.
+    /// Index of row `row` of the task among the rows of `packed`.
     #[inline(always)]
     pub fn place_of(&self, row: usize) -> usize {
         self.only.map_or(row, |only| only[row] as usize)
@@ -142,7 +143,8 @@ impl<'a, X: ?Sized> Task<'a, X> {
     pub fn addresses(&self, first: usize, count: usize) -> [*const u8; 16] {
         assert!(self.only.is_none() && self.rows > 0 && self.packed.len() >= self.rows * self.row_bytes);
         let mut rows = [self.packed.as_ptr(); 16];
-        // A loop: a closure of `array::from_fn` is a call where the function has more features than it.
+        // A loop, because a closure of `array::from_fn` would be a call: the function has more target
+        // features than it.
         for (r, row) in rows.iter_mut().enumerate().take(count) {
             *row = row.wrapping_add((first + r).min(self.rows - 1) * self.row_bytes);
         }
@@ -161,12 +163,12 @@ impl<'a, X: ?Sized> Task<'a, X> {
         self.write(t, row, &all[..R::WIDTH.min(self.rows - row)]);
     }
 
-    /// The same with an array.
+    /// Like `write_register`, for an array.
     #[inline(always)]
     pub fn write_array<const N: usize>(&self, t: usize, row: usize, values: &[f32; N]) {
         match self.rows - row {
             rows if rows < N => self.write(t, row, &values[..rows]),
-            // A copy of constant length.
+            // Copies of constant length are faster.
             _ => self.write(t, row, values),
         }
     }

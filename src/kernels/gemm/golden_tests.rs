@@ -18,7 +18,7 @@ pub struct Case {
     pub packed: Vec<u8>,
     pub values: Vec<f32>,
     pub scale: Option<f32>,
-    /// BM, BK and bm.
+    /// The tiling: BM, BK and bm.
     pub tiling: Option<[usize; 3]>,
 }
 

@@ -3,7 +3,7 @@
 use super::formats::panels;
 use crate::base::{Bytes, Error, Result, reserve};
 
-/// Defines `DType`. Of each type: its number, (elements per block, bytes per block), its arithmetic.
+/// Defines `DType`: for each type its number, (elements per block, bytes per block), and its arithmetic.
 macro_rules! types {
     ($($(#[$doc:meta])* $name:ident = $number:expr, $block:expr, $arithmetic:ident;)*) => {
         /// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
@@ -75,10 +75,10 @@ types! {
     IQ2_BN = 135, (64, 16), Float;
     /// PrismML's PQ2_0: as Q2_0, with one scale per 128. Older files use Q2_0's number for it.
     Q2_0_128 = 142, (128, 34), Blocks32;
-    /// PrismML's dense form of that for ternary weights: as TQ1_0, with one scale per 128.
+    /// PrismML's dense form of it for ternary weights: as TQ1_0, with one scale per 128.
     PTQ1_0 = 143, (128, 28), Float;
-    /// TQ2_0 in a model that was not trained with one scale of activations for each token: they have one per 256
-    /// columns, as in ggml.
+    /// TQ2_0 in a model that was not trained with one scale of activations per token. Activations have one scale
+    /// per 256 columns, as in ggml.
     TQ2_0_256 = u32::MAX - 3, (256, 66), Blocks256;
     /// Floats of four bits; one power of two per 32.
     MXFP4 = u32::MAX - 2, (32, 17), Blocks32;
@@ -95,7 +95,7 @@ types! {
 pub enum Arithmetic {
     /// Int8 activations with one scale per token (`ternary`).
     Ternary,
-    /// The same of rotated activations, and int8 weights with one scale per row (`int8`).
+    /// Rotated int8 activations with one scale per token, and int8 weights with one scale per row (`int8`).
     Int8,
     /// Int8 activations with one scale per 32 columns (`quantized`).
     Blocks32,
@@ -161,8 +161,7 @@ impl DType {
                 rows.div_ceil(panels::SIDE).checked_mul(lines)?.checked_mul(64)
             }
             DType::TL1 if n.is_multiple_of(64) => Some(n / 4),
-            // The same expression as in bitnet.cpp: all but 256 columns take 5 bits per three, those 256 take 4 bits
-            // per two.
+            // As in bitnet.cpp: 256 columns take 4 bits per two weights, all others 5 bits per three.
             DType::TL2 if n.is_multiple_of(64) && cols >= 256 => {
                 let threes = (cols - 256).checked_mul(rows)? / 3;
                 (threes.checked_mul(5)? / 8).checked_add(rows.checked_mul(64)?)
@@ -202,7 +201,7 @@ impl Matrix {
         }
     }
 
-    /// The same in memory of its own, which keeps nothing else.
+    /// A copy in memory of its own, which keeps no other bytes alive.
     pub fn copied(&self) -> Result<Self> {
         let mut data = Vec::new();
         reserve(&mut data, self.data.len(), "a matrix")?;

@@ -37,7 +37,7 @@ pub struct Tokens<'a> {
     x: Activations<'a>,
     /// `[tokens, cols / 256]` sums of the activations of each block, if weights are TQ2_0.
     sums: &'a [i32],
-    /// The activations in the order of tiles, if the product takes tiles; else nothing.
+    /// The activations in the order of tiles, if the product uses tiles; else nothing.
     pub arranged: &'a [Line],
 }
 
@@ -113,7 +113,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     });
 }
 
-/// Returns the activations in the order of tiles, if the product takes tiles, the number of weight rows per task, and
+/// Returns the activations in the order of tiles if the product uses tiles, the number of weight rows per task, and
 /// the depth of the tiles.
 #[cfg_attr(not(any(test, target_arch = "x86_64")), expect(unused_variables))]
 fn arrange<'a>(
@@ -125,7 +125,7 @@ fn arrange<'a>(
 ) -> (&'a [Line], usize, Option<usize>) {
     #[cfg(any(test, target_arch = "x86_64"))]
     if tiles::pays(isa, parts[0].matrix.dtype, x.rows.len()) {
-        // More rows for fewer threads: each task has to wait for its first tiles.
+        // Fewer threads get tasks with more rows, because each task has to wait for its first tiles.
         let all: usize = parts.iter().map(|part| part.matrix.rows).sum();
         let height = (all / (8 * pool.threads())).next_multiple_of(32).clamp(32, 128);
         let lines = match parts[0].matrix.dtype {
@@ -150,8 +150,8 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// Buffers for the activations of a product, in the thread that calls for it. They grow to the largest product, and
-/// are kept.
+/// Buffers for the activations of a product, in the thread that calls it. They grow to the largest product, and are
+/// kept.
 #[derive(Default)]
 pub struct Prepared {
     /// `Tokens::sums`.

@@ -12,15 +12,15 @@ const MOST: f32 = 65504.0;
 
 /// The columns of a row that have one scale and one zero.
 pub enum Groups {
-    /// So many columns that follow each other; the last ones of a row may be fewer.
+    /// This many consecutive columns; the last group of a row may have fewer.
     Of(usize),
     /// The group of each column.
     Listed(Vec<u32>),
 }
 
-/// Weights `(code - zero) * scale`.
+/// Quantized weights `(code - zero) * scale`.
 pub struct Codes<'a> {
-    /// 4 or 8.
+    /// Bits per code: 4 or 8.
     pub bits: u32,
     pub groups: Groups,
     /// Number of groups of a row.
@@ -32,7 +32,7 @@ pub struct Codes<'a> {
 }
 
 impl Codes<'_> {
-    /// The type that has these weights as they are, with scales in f16. `None` if there is none.
+    /// The type that represents these weights exactly, with scales in f16. `None` if there is none.
     fn exact(&self, rows: usize) -> Option<DType> {
         let Groups::Of(group) = self.groups else { return None };
         if !group.is_multiple_of(32) {
@@ -57,7 +57,7 @@ impl Codes<'_> {
     }
 }
 
-/// Packs integers in the type that has them without loss, but for the scales, which are rounded to f16:
+/// Packs integers in the type that represents them without loss, except that scales are rounded to f16:
 ///
 /// - 4 bits become Q4_0 if each zero is 8, otherwise Q4_1, whose minimum `-zero * scale` is rounded to f16 too;
 /// - 8 bits become Q8_0 if each zero is 128.
@@ -153,11 +153,11 @@ fn nibbles(codes: &[u8; 32], out: &mut [u8]) {
 
 fn q8_0_of(codes: &[u8; 32], scale: f32, _: i32, out: &mut [u8; 34]) {
     out[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-    // The difference to the zero, 128, as int8.
+    // The code minus the zero, 128, as int8.
     out[2..].iter_mut().zip(codes).for_each(|(out, code)| *out = code ^ 0x80);
 }
 
-/// The numbers that bytes stand for as F8_E4M3: a sign, four bits of exponent, three of mantissa. Two are NaN.
+/// The values of bytes in F8_E4M3: a sign, four bits of exponent, three of mantissa. Two are NaN.
 pub const E4M3: [f32; 256] = {
     let (mut all, mut byte) = ([0.0; 256], 0);
     while byte < 256 {
@@ -165,7 +165,7 @@ pub const E4M3: [f32; 256] = {
         let magnitude = match (exponent, mantissa) {
             (15, 7) => f32::NAN,
             (0, _) => mantissa as f32 / 512.0,
-            // The bits of an f32: exponents count from -127 instead of -7.
+            // The bits of an f32, whose exponent has a bias of 127 instead of 7.
             _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20),
         };
         all[byte] = if byte < 128 { magnitude } else { -magnitude };

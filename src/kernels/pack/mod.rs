@@ -27,8 +27,8 @@ const ZERO: u8 = 1;
 ///   `Q2_0_128`, all without loss;
 /// - TL1 and TL2 need more than the matrix: see `tl::unpack`.
 ///
-/// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source does not.
-/// The other types are left to `ternary::validate`. `OutOfMemory` if the packed matrix does not fit.
+/// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source has
+/// others. The other types are left to `ternary::validate`. `OutOfMemory` if the packed matrix does not fit.
 pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
         DType::I2S if m.cols.is_multiple_of(128) => Ok(m),
@@ -107,8 +107,8 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
 /// Returns a Q2_0 matrix as `Ternary` if it is ternary: it has no value 2, and each row has a single scale, except
 /// that blocks of zeros have the scale 0, which ggml's quantizer gives them. Returns None otherwise.
 ///
-/// The activations of a BitNet model are rounded to int8 with one scale per token. This conversion keeps it so for
-/// BitNet files of this type.
+/// The activations of a BitNet model are rounded to int8 with one scale per token. This conversion ensures that
+/// for BitNet files of this type.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     if !matches!(m.dtype, DType::Q2_0 | DType::Q2_0_128) {
         return Ok(None);
@@ -257,7 +257,7 @@ fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
         let mut at = row * m.cols;
         let mut rest = codes;
         while !rest.is_empty() {
-            // Up to the next boundary: these elements are in successive bytes, at the same bits.
+            // Up to the next boundary, elements are in successive bytes, at the same bits.
             let (block, within) = (at / 128, at % 128);
             let (part, left) = rest.split_at_mut(rest.len().min(32 - within % 32));
             let shift = 6 - 2 * (within / 32);

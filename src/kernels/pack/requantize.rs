@@ -58,10 +58,10 @@ fn int8(pool: &Pool, source: &Matrix) -> Result<Matrix> {
         let mut weights: Vec<f32> = zeroed(source.cols)?;
         dequantize_row(isa(), source, row, &mut weights);
         rotate(isa(), &mut weights);
-        // What was not finite before is not either, and sums of the largest numbers overflow.
+        // Values that were not finite are still not finite, and sums of the largest numbers overflow.
         finite(source, row, &weights)?;
         let most = absmax(isa(), &weights);
-        // It may overflow to infinity, whose product with a zero, a NaN, becomes 0.
+        // The scale may overflow to infinity. Its product with a zero is a NaN, which becomes 0.
         round_row(isa(), &weights, 127.0 * inverse(most), out);
         Ok(most / 127.0)
     })
@@ -75,7 +75,7 @@ fn finite_row(source: &Matrix, row: usize, out: &mut [f32]) -> Result<()> {
 
 fn finite(source: &Matrix, row: usize, weights: &[f32]) -> Result<()> {
     if weights.iter().fold(true, |all, x| all & x.is_finite()) {
-        return Ok(()); // without an early end, which would keep it from being vectorized
+        return Ok(()); // no early exit, which would prevent vectorization
     }
     match weights.iter().find(|x| !x.is_finite()) {
         None => Ok(()),

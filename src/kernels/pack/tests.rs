@@ -86,7 +86,7 @@ fn codes_that_are_no_weights_and_odd_scales_are_refused() {
     refused(pack_uint8(&pool(), &[0; 99], 3, 132, &[1.0; 3]), &["3x132"]);
 }
 
-/// Every byte is five trits: the padding of a number in base 3 never yields a fourth value.
+/// Every byte holds five trits: even the padding never yields a value above 2.
 #[test]
 fn every_byte_is_some_trits() {
     for byte in 0..=255u8 {

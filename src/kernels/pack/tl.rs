@@ -1,7 +1,7 @@
 //! Conversion of TL1 and TL2, the look-up-table layouts of bitnet.cpp, to `Ternary`.
 //!
 //! Both store weights in the order in which a kernel reads them: tiles of BM rows and BK columns; within a tile,
-//! blocks of `lanes` rows; within a block, groups of a few columns. These three numbers are chosen for each shape
+//! blocks of `lanes` rows; within a block, groups of a few columns. BM, BK and `lanes` are chosen for each shape
 //! when the kernels are generated. They are in `kernel_config.ini`, not in the model file
 //! (github.com/microsoft/BitNet, utils/convert-hf-to-gguf-bitnet.py and, as the reader, utils/codegen_tl1.py,
 //! utils/codegen_tl2.py).
@@ -236,7 +236,7 @@ fn tl1_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
     Some(())
 }
 
-/// Index of a row's byte among those of 32 rows: the middle two groups of eight are swapped.
+/// Index of a row's byte among the bytes of 32 rows: the middle two groups of eight are swapped.
 fn seat(lane: usize) -> usize {
     [0, 16, 8, 24][lane / 8] + lane % 8
 }

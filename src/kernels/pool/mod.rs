@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a thread polls for work, or for the end of the others' tasks, before it sleeps. Longer than the gap
-/// between two kernels of one forward pass, and too short for anybody to notice.
+/// How long a thread polls for work, or for the end of the others' tasks, before it sleeps. It is longer than
+/// the gap between two kernels of one forward pass, and too short for anybody to notice.
 const SPIN: Duration = Duration::from_micros(40);
 /// The part of `SPIN` in which a thread keeps its core. After that it yields at each poll, so that another
 /// engine's threads run first if there are more threads than cores.
@@ -104,7 +104,7 @@ impl Pool {
             .map_err(|_| Error::out_of_memory("worker threads", bytes))?;
         for n in 1..threads {
             let shared = pool.shared.clone();
-            // If one is refused, dropping `pool` ends those that were started.
+            // If a thread is refused, dropping `pool` ends those that were started.
             pool.workers.push(threads::spawn(format!("bn-worker-{n}"), move || shared.work(n))?);
         }
         Ok(Arc::new(pool))
@@ -126,7 +126,8 @@ impl Pool {
         let guard = self.shared.lock.lock();
         self.shared.active.store(threads.clamp(1, self.most_threads()), Ordering::SeqCst);
         drop(guard);
-        // Sleepers that are to be parked must not be taken for others when a region wakes some.
+        // Wake the sleepers that are to be parked, so that a later region does not count them when it wakes
+        // some.
         self.shared.wake.notify_all();
         self.shared.parked.notify_all();
         drop(turn);
@@ -194,7 +195,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // Under the lock, so that no worker is between its last check and its sleep.
+        // Take the lock, so that no worker is between its last check and its sleep.
         drop(self.shared.lock.lock());
         self.shared.wake.notify_all();
         self.shared.parked.notify_all();
@@ -270,8 +271,8 @@ impl Shared {
                 continue;
             }
             let mut guard = self.lock.lock();
-            // The thread that does the last task sees the flag, or it has counted the task earlier, which is seen
-            // here.
+            // The thread that does the last task sees the flag. If it counted the task earlier, this thread sees
+            // the count.
             self.pending.fetch_or(CALLER_SLEEPS, Ordering::AcqRel);
             while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
                 guard = self.done.wait(guard);
@@ -293,7 +294,7 @@ impl Shared {
                 spin = Spin::new();
             } else if !spin.again() {
                 self.sleep(number);
-                // After waking, it polls again even if the others took all tasks: more will come.
+                // After waking, poll again even if the others took all tasks, because more will come.
                 spin = Spin::new();
             }
         }

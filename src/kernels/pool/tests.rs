@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 
-/// Fewer under Miri, which is slow.
+/// Number of rounds; fewer under Miri, which is slow.
 const ROUNDS: usize = if cfg!(miri) { 30 } else { 5_000 };
 
 #[test]
@@ -36,7 +36,7 @@ fn threads_work_at_the_same_time() {
             barrier.wait();
         });
         if round % 4 == 0 {
-            // Long enough for the workers to fall asleep.
+            // Wait until the workers have fallen asleep.
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
@@ -159,7 +159,7 @@ fn as_many_threads_take_part_as_are_set() {
         pool.run(threads, &|_| {
             barrier.wait();
         });
-        // A worker that is to rest may already be on its way to a task, once.
+        // A worker that is to be parked may still take one more task.
         let mut crowded = 0;
         for _ in 0..ROUNDS / 5 {
             let seen = Mutex::new(HashSet::new());

@@ -1,4 +1,4 @@
-//! Both recurrences beside their formulas, on every instruction set and in chunks.
+//! Compares both recurrences with their formulas, on every instruction set and in chunks.
 
 use super::tile::{Inputs, TILE, TileRow};
 use super::{delta, mamba};
@@ -7,13 +7,13 @@ use crate::kernels::{Isa, available};
 const KEYS: usize = 24;
 const WIDTH: usize = 29;
 const TOKENS: usize = 7;
-/// q, k, v and three elements that nothing reads.
+/// Stride of a token: q, k, v and three elements that nothing reads.
 const STRIDE: usize = 2 * KEYS + WIDTH + 3;
 const SKIP: f32 = 0.7;
 
 struct Case {
     name: &'static str,
-    /// Gates of token t.
+    /// The gates of a token, by its number.
     gates: fn(f32) -> [f32; 2],
     run: fn(Isa, &mut [TileRow], Inputs, &mut [TileRow]),
     /// A token in f64: u, and the output before the state is read, from v, its gates and (d S)ᵀ k.
@@ -35,7 +35,7 @@ const CASES: [Case; 2] = [
     },
 ];
 
-/// Rows, and the gates of each.
+/// The rows of a case, and their gates.
 fn given(case: &Case) -> (Vec<f32>, Vec<f32>) {
     let value = |n: usize| ((n * 37 + 11) % 101) as f32 / 50.0 - 1.0;
     let rows = (0..TOKENS * STRIDE).map(|n| 0.4 * value(n)).collect();

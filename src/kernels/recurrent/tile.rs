@@ -1,4 +1,4 @@
-//! Heads' states in tiles of columns, and what the recurrences over them share.
+//! The states of heads in tiles of columns, and the code that both recurrences share.
 
 use crate::kernels::simd::lanes::Lanes;
 
@@ -8,16 +8,16 @@ pub const TILE: usize = 32;
 /// A row of a tile: its columns for one element of the key.
 pub type TileRow = [f32; TILE];
 
-/// Sixteens in a row of a tile.
+/// Number of groups of sixteen columns in a row of a tile.
 pub(super) const PARTS: usize = TILE / 16;
 
-/// The inputs of one head for consecutive tokens. Those of token t begin at t times the stride.
+/// The inputs of one head for consecutive tokens. The inputs of token t begin at t times the stride.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    /// Begin at the head's query, key and value, each of the first token.
+    /// These slices begin at the head's query and key of the first token.
     pub q: &'a [f32],
     pub k: &'a [f32],
-    /// Begins at the tile's first column.
+    /// Begins at the tile's first column of the head's value.
     pub v: &'a [f32],
     pub stride: usize,
     /// Number of the tile's columns that the head has.

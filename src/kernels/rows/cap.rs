@@ -7,7 +7,7 @@ use super::exp::exp_lanes;
 use crate::kernels::simd::dispatch::by_isa;
 use crate::kernels::simd::lanes::{Lanes, Real};
 
-/// Below it the polynomial holds: x + x^3 P(x^2), coefficients of Cephes' tanhf.
+/// Below this magnitude the polynomial is used: x + x^3 P(x^2), with the coefficients of Cephes' tanhf.
 const NEAR: f32 = 0.625;
 const P: [f32; 5] = [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1];
 
@@ -18,7 +18,7 @@ pub fn soft(x: f32, cap: f32) -> f32 {
     unsafe { soft_lanes(x, cap) }
 }
 
-/// `soft` of each lane.
+/// Like `soft`, for each lane.
 ///
 /// # Safety
 /// `R`'s instructions are available.
@@ -37,7 +37,7 @@ pub unsafe fn soft_lanes<R: Real>(x: R, cap: f32) -> R {
 }
 
 by_isa!(
-    /// `soft` of each value, in place.
+    /// Applies `soft` to each value, in place.
     pub fn cap_all(x: &mut [f32], cap: f32) = in_lanes::<lanes>, Scalar
 );
 

@@ -56,7 +56,7 @@ pub fn logistic(isa: Isa, gate: &[f32], x: &[f32], out: &mut [f32]) {
     gated(isa, Logistic {}, gate, x, out);
 }
 
-/// A gate on `up`.
+/// A function of a gate and `up`.
 trait Gate: Copy {
     /// # Safety
     /// `R`'s instructions are available.
@@ -66,7 +66,7 @@ trait Gate: Copy {
 inlined! {
     // x / (1 + e^exponent)
     fn over_power<R: Real>(x: R, exponent: R) -> R = x.div(exp_lanes(exponent).add(R::splat(1.0)));
-    // Not by `above`, which would hide a NaN.
+    // Not with `above`, which would hide a NaN.
     fn at_most<R: Real>(x: R, limit: f32) -> R = R::splat(limit).less(x, R::splat(limit), x);
     fn at_least<R: Real>(x: R, limit: f32) -> R = x.less(R::splat(limit), R::splat(limit), x);
 }
@@ -118,12 +118,12 @@ gates! {
         let z = g.abs().mul(R::splat(std::f32::consts::FRAC_1_SQRT_2));
         let t = R::splat(1.0).div(z.fma(R::splat(P), R::splat(1.0)));
         let above = t.polynomial(&A).mul(t).mul(exp_lanes(z.mul(z).negative()));
-        // A NaN comes in by the other part.
+        // The other term propagates a NaN.
         g.abs().mul(R::splat(-0.5)).fma(above, g.above(R::splat(0.0))).mul(up)
     };
 }
 
-/// The gate on 1.
+/// The gate, with 1 for `up`.
 fn ungated<G: Gate>(isa: Isa, by: G, up: &[f32], out: &mut [f32]) {
     const ONES: [f32; 256] = [1.0; 256];
     for (up, out) in up.chunks(ONES.len()).zip(out.chunks_mut(ONES.len())) {

@@ -20,7 +20,7 @@ pub fn exp(x: f32) -> f32 {
     unsafe { exp_lanes(x) }
 }
 
-/// `exp` of each lane.
+/// Like `exp`, for each lane.
 ///
 /// # Safety
 /// `R`'s instructions are available.
@@ -30,7 +30,7 @@ pub unsafe fn exp_lanes<R: Real>(x: R) -> R {
     unsafe {
         let n = x.mul(R::splat(LOG2_E)).round();
         let r = n.fma(R::splat(-LN2_LOW), n.fma(R::splat(-LN2_HIGH), x));
-        // n is within -126..=127 where the result counts, so that the power is a normal number.
+        // n is within -126..=127 wherever the result is used, so that the power is a normal number.
         let y = r.polynomial(&P).fma(r.mul(r), r).add(R::splat(1.0)).mul(n.power_of_two());
         let y = x.less(R::splat(LOW), R::splat(0.0), y);
         R::splat(HIGH).less(x, R::splat(f32::INFINITY), y)

@@ -48,7 +48,7 @@ fn step<const HALF: usize>(x: [f32; 16]) -> [f32; 16] {
 }
 
 /// The rotation of int8 rows, of weights and of activations: `x' = H (s * x)`, with H the transform of blocks of
-/// `rotation(x.len())` elements. The signs s keep H from gathering what a row's elements have in common, such as their
+/// `rotation(x.len())` elements. Without the signs s, H would gather common parts of a row's elements, such as their
 /// mean, in one element.
 pub fn rotate(isa: Isa, x: &mut [f32]) {
     let block = rotation(x.len());
@@ -103,7 +103,7 @@ const fn sign(i: usize) -> u32 {
     (i & i >> 1).count_ones() << 31
 }
 
-/// The signs of sixteen elements relative to the sign of their number, which is even, or odd.
+/// The signs of sixteen elements relative to the sign of their group, for groups with even and odd numbers.
 const SIGNS: [[u32; 16]; 2] = {
     let (mut signs, mut i) = ([[0; 16]; 2], 0);
     while i < 32 {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// As for `i & i >> 1` of the whole index, and back again.
+    /// Compares with `i & i >> 1` of the whole index, and checks the inverse.
     #[test]
     fn rotations_have_their_signs_and_come_back_with_all_instruction_sets() {
         for cols in [0, 7, 12, 64, 96, 576, 2048] {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A column that is 100 times the others, a common mean, and a wave: none stays large.
+    /// A column that is 100 times as large as the others, a common mean, and a wave: no element stays large.
     #[test]
     fn outliers_and_what_elements_share_are_spread() {
         let rows: [fn(usize) -> f32; 3] = [

@@ -115,7 +115,7 @@ fn total(lanes: [f32; LANES]) -> f64 {
     sum(wide)
 }
 
-/// Adds up in a tree, which compilers vectorize.
+/// Sums in a tree, which compilers vectorize.
 #[inline(always)]
 fn sum(lanes: [f64; LANES]) -> f64 {
     let [sum] = halved(halved::<4, 2>(halved::<8, 4>(halved::<16, 8>(lanes))));
@@ -241,7 +241,7 @@ fn spread_in(values: &[f32], max: f32) -> (f64, [f64; 2]) {
     (f64::from(counts.iter().sum::<u32>()), [sum(below), sum(squares)])
 }
 
-/// In f64, because squares can exceed f32: some models use the least f32 where others use -infinity.
+/// Sums are in f64, because squares can exceed f32: some models use the least f32 where others use -infinity.
 #[inline(always)]
 fn spread_lanes(
     values: &[f32; LANES],

@@ -1,5 +1,5 @@
-//! Passes over the keys that order a row of logits: they find each place in the order. The same bits with any
-//! instruction set.
+//! Passes over the keys that order a row of logits, which find places in the order. All instruction sets give
+//! the same bits.
 
 #![allow(clippy::needless_range_loop)] // lanes, which compilers turn into vectors
 
@@ -142,7 +142,7 @@ fn between_in(keys: &[f32], tops: &[f32], first: OrderKey, last: OrderKey, out: 
             flags[whole.len()] = flag(&filled(rest), from + (whole.len() * LANES) as u32, first, last);
         }
         let all: u32 = sums.iter().sum();
-        // Most parts of a row have none of a narrow range.
+        // Most parts of a row have no key in a narrow range.
         if all == 0 && rest.is_empty() {
             continue;
         }

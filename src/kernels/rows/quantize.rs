@@ -27,8 +27,8 @@ pub fn absmax(isa: Isa, x: &[f32]) -> f32 {
     rest.iter().fold(largest(isa, whole), |max, v| if v.abs() > max { v.abs() } else { max })
 }
 
-/// `out = clamp(round_half_even(x * scale), -127, 127)`, where NaN becomes 0, and the sum of that. A finite `scale` takes
-/// no value beyond 127.
+/// `out = clamp(round_half_even(x * scale), -127, 127)`, where NaN becomes 0, and the sum of the results. A finite
+/// `scale` takes no value beyond 127.
 pub fn round_row(isa: Isa, x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     if !scale.is_finite() {
         return round(x, scale, out);
@@ -37,7 +37,7 @@ pub fn round_row(isa: Isa, x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     rounded(isa, whole, scale, bytes) + round(rest, scale, last)
 }
 
-/// `rounded` of any number of values with any `scale`.
+/// Like `rounded`, for any number of values and any `scale`.
 pub(super) fn round(x: &[f32], scale: f32, out: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (out, x) in out.iter_mut().zip(x) {

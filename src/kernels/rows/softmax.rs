@@ -4,8 +4,8 @@ use super::exp::exp;
 use crate::kernels::Isa;
 use crate::kernels::simd::dispatch::by_isa;
 
-/// `x = exp(x - max) / sum`. The sum is in the order of the row. NaN anywhere makes all elements NaN, except that the
-/// maximum ignores it.
+/// `x = exp(x - max) / sum`. The sum is in the order of the row. A NaN makes all elements NaN; the maximum ignores
+/// it.
 pub fn softmax(isa: Isa, x: &mut [f32]) {
     let most = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     exponents(isa, x, most);

@@ -30,7 +30,7 @@ pub trait Bytes: Copy {
     unsafe fn up<const N: i32>(self) -> Self;
     /// Entries of `table` at ROWS numbers, which must be within it.
     unsafe fn gather(numbers: *const u32, table: &[u32]) -> Self;
-    /// The same for entries of two words: first words, and second words.
+    /// Like `gather`, for entries of two words: the first words, and the second words.
     unsafe fn gather_pairs(numbers: *const u32, table: &[[u32; 2]]) -> [Self; 2];
     /// Takes the bytes whose bits are set in `signs` from `whole`: bits 4n to 4n + 3 of a lane, one for each of its
     /// bytes.
@@ -115,7 +115,7 @@ pub unsafe fn put<B: Bytes>(line: &mut Line, part: usize, v: B) {
     unsafe { v.store(line.0.as_mut_ptr().add(4 * B::ROWS * part)) }
 }
 
-/// Defines the functions of `Bytes` of a type that has a register of another type within.
+/// Defines the functions of `Bytes` for a type that wraps a register of another type.
 #[cfg(target_arch = "x86_64")]
 macro_rules! as_within {
     ($within:ty) => {
@@ -214,7 +214,8 @@ mod x86 {
     use super::{Bytes, inlined};
     use std::arch::x86_64::*;
 
-    /// For each of the four bytes of a lane: the index of the byte that holds its bit, and the bit itself.
+    /// For each of the four bytes of a lane: the index of the byte that holds its bit, and the bit itself, as
+    /// a mask.
     #[inline(always)]
     unsafe fn nibble(n: usize) -> [__m128i; 2] {
         unsafe {
@@ -235,7 +236,7 @@ mod x86 {
         }
     }
 
-    /// All bits of each byte of a lane whose bit among bits 4n to 4n + 3 is set.
+    /// A mask with all bits set in each byte of a lane whose bit, among bits 4n to 4n + 3, is set.
     #[inline(always)]
     unsafe fn bytes_of_bits(v: __m256i, n: usize) -> __m256i {
         // SAFETY: the caller has AVX2.
@@ -245,7 +246,7 @@ mod x86 {
         }
     }
 
-    /// The same as a mask of bytes.
+    /// The same as a mask register of bytes.
     #[inline(always)]
     unsafe fn mask_of_bits(v: __m512i, n: usize) -> __mmask64 {
         // SAFETY: the caller has AVX-512 BW.
@@ -255,10 +256,10 @@ mod x86 {
         }
     }
 
-    // Gathers are made of loads: these take two thirds of the time of the instructions for it on a Zen 4, and some
-    // processors of Intel are slower still since they are patched against side channels.
+    // Gathers are separate loads. On a Zen 4, these take two thirds of the time of the gather instructions, which
+    // are slower still on Intel processors that are patched against side channels.
 
-    /// The word of `table` at a number.
+    /// The word of `table` at an index.
     #[inline(always)]
     unsafe fn word(number: *const u32, table: &[u32]) -> __m128i {
         // SAFETY: the caller has the number, which is within the table.
@@ -425,7 +426,7 @@ mod aarch64 {
     use crate::kernels::simd::neon::transpose;
     use std::arch::aarch64::*;
 
-    /// All bits of each byte of a lane whose bit among bits 4n to 4n + 3 is set.
+    /// A mask with all bits set in each byte of a lane whose bit, among bits 4n to 4n + 3, is set.
     #[inline(always)]
     unsafe fn nibble(v: uint8x16_t, n: usize) -> uint8x16_t {
         unsafe {

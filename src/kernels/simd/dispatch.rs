@@ -64,7 +64,7 @@ macro_rules! of_ints {
 }
 pub(in crate::kernels) use of_ints;
 
-/// Expands to the set only for kernels with tables.
+/// Expands to the set for kernels with tables only.
 macro_rules! of_tables {
     (() $($then:tt)*) => {};
     (($tables:expr) #[$x86:meta] $set:ident!($name:ident, $features:literal, $has:expr);) => {

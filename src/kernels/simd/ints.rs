@@ -402,7 +402,8 @@ mod aarch64 {
     use std::ops::Range;
 
     sixteen!(Neon, uint8x16_t, 4, 1);
-    // Of two lines, the first has eight columns of rows 4 n and 4 n + 1, the second those of the two rows after them.
+    // In each pair of lines, the first has eight columns of rows 4 n and 4 n + 1, the second those of the next two
+    // rows.
     sixteen!(NeonI8mm, uint8x16_t, 4, 1, true {
         #[inline(always)]
         unsafe fn put(lines: &mut [Line], n: usize, part: usize, mut v: uint8x16_t) {
@@ -428,7 +429,7 @@ mod aarch64 {
         }
     });
 
-    /// The lanes of two registers in turns.
+    /// Interleaves the lanes of two registers.
     #[inline(always)]
     unsafe fn zip(v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
         // SAFETY: every aarch64 that std runs on has NEON.
@@ -438,7 +439,7 @@ mod aarch64 {
         }
     }
 
-    /// What `zip` zipped.
+    /// Undoes `zip`.
     #[inline(always)]
     unsafe fn unzip(v: [uint8x16_t; 2]) -> [uint8x16_t; 2] {
         // SAFETY: every aarch64 that std runs on has NEON.
@@ -448,15 +449,15 @@ mod aarch64 {
         }
     }
 
-    /// `dots` of pairs of lines. A register of sums has two rows with two tokens; a last token without another is its
-    /// own neighbour.
+    /// `dots` of pairs of lines. A register of sums has two rows with two tokens; an odd last token is paired with
+    /// itself.
     #[inline(always)]
     unsafe fn pair_dots<const T: usize, const P: usize>(
         sums: &mut [[NeonI8mm; P]; T],
         pairs: Range<usize>,
         (codes, x): Operands<T, P>,
     ) {
-        // Not in steps of two: compilers would keep such a loop.
+        // Not in steps of two, because compilers would not unroll such a loop.
         let both_of = |t: usize| [2 * t, (2 * t + 1).min(T - 1)];
         // SAFETY: the caller has the instructions, the lines and the columns.
         unsafe {

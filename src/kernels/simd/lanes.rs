@@ -21,7 +21,7 @@ pub trait Real: Copy {
     unsafe fn load_i8(from: *const i8) -> Self;
     /// The codes whose indices are the low halves of a byte for each lane.
     unsafe fn low_codes(from: *const u8, codes: &[i8; 16]) -> Self;
-    /// The same for the high halves.
+    /// Like `low_codes`, for the high halves.
     unsafe fn high_codes(from: *const u8, codes: &[i8; 16]) -> Self;
     /// 256 times the i32 sums at `high` plus the i32 sums at `low`, as f32.
     unsafe fn load_split(high: *const i32, low: *const i32) -> Self;
@@ -46,7 +46,7 @@ pub trait Real: Copy {
     inlined! {
         fn negative(self) -> Self = self.mul(Self::splat(-1.0));
     }
-    /// The polynomial with these coefficients, that of the highest power first.
+    /// The polynomial with these coefficients, the highest power first.
     #[inline(always)]
     unsafe fn polynomial(self, coefficients: &[f32]) -> Self {
         // SAFETY: the caller's promise.
@@ -99,7 +99,7 @@ pub fn half_power(e: u8) -> f32 {
     f32::from_bits(((e - 1) << 23).max((e + 1) << 21) as u32)
 }
 
-/// For any processor. The definitions of all operations.
+/// The implementation for any processor, which defines all operations.
 impl Real for f32 {
     inlined! {
         fn splat(x: f32) -> Self = x;

@@ -4,7 +4,7 @@ use super::amx::{Set, Tiles, shape};
 use super::wide::Many;
 use super::{ints, lanes};
 
-/// Emulates the instructions on arrays: for tests on every machine.
+/// Emulates the instructions on arrays, for tests on every machine.
 pub struct Model {
     tiles: [[[u8; 64]; 16]; 8],
     depth: usize,

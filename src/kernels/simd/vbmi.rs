@@ -29,7 +29,7 @@ unsafe fn one_of_256(index: __m512i, table: &[u8; 256]) -> __m512i {
     }
 }
 
-/// The same with two tables: the lowest bit of each byte of `which` says which one.
+/// Like `one_of_256`, with two tables: the lowest bit of each byte of `which` selects the table.
 #[inline(always)]
 unsafe fn one_of_512(index: __m512i, which: __m512i, first: &[u8; 256], second: &[u8; 256]) -> __m512i {
     // SAFETY: the caller's promise.
@@ -66,7 +66,7 @@ impl Bytes for Vbmi {
             })
         };
         fn fields(self, at: [u8; 4]) -> Self = {
-            // The second of two lanes begins at bit 32.
+            // In an element of 64 bits, the second lane begins at bit 32.
             let lane = i32::from_le_bytes(at);
             let order = _mm512_add_epi8(_mm512_set1_epi32(lane), _mm512_set1_epi64(0x2020_2020 << 32));
             Self(_mm512_multishift_epi64_epi8(order, self.0))

@@ -12,8 +12,8 @@ pub unsafe fn load<T>(at: *const T) -> __m256i {
     unsafe { _mm256_loadu_si256(at.cast()) }
 }
 
-/// Prefetches the cache lines of `bytes` bytes at `from`; any address is allowed. They go to the L2 cache: with
-/// prefetches into L1, loads of activations would have to wait too.
+/// Prefetches the cache lines of `bytes` bytes at `from`; any address is allowed. They go to the L2 cache,
+/// because prefetches into L1 would delay loads of activations.
 #[inline(always)]
 #[allow(unused_unsafe)] // newer compilers know a prefetch as safe
 pub fn fetch(from: *const u8, bytes: usize) {

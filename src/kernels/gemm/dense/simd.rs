@@ -26,8 +26,8 @@ const TOKENS: usize = 4;
 /// row saves reads of activations from the L2 cache.
 const ROWS: usize = 12;
 const PART: usize = 384;
-/// Maximum number of tokens that a panel is swept over. Where a panel has whole rows, it stays for all blocks, and small
-/// ones keep the sums in the L1 cache.
+/// Maximum number of tokens in a block that a panel is swept over. A panel of whole rows serves all blocks, and small
+/// blocks keep the sums in the L1 cache.
 const BLOCK: usize = 128;
 const SMALL_BLOCK: usize = 16;
 const PANEL: usize = ROWS * PART;
@@ -97,7 +97,7 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
         for k in (0..whole).step_by(LANES) {
             for r in 0..R {
                 let at = rows[r].as_ptr().add(k * E::BYTES);
-                // The row that is read here next.
+                // Prefetch the row that is read next.
                 L::fetch(at.wrapping_add(R * task.row_bytes));
                 let weights = E::load::<L>(at);
                 for t in 0..N {
@@ -127,7 +127,7 @@ unsafe fn strip<L: Lanes, E: Element, const R: usize, const N: usize>(
 fn swept<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     let cols = task.matrix.cols;
     let scratch = grown(scratch, PANEL + SUMS + LANES);
-    // Aligned to cache lines; otherwise half of all loads cross a line.
+    // Align to cache lines; otherwise half of all loads cross a line.
     let start = scratch.as_ptr().align_offset(64).min(LANES);
     let (panel, sums) = scratch[start..start + PANEL + SUMS].split_at_mut(PANEL);
     let block = if cols <= PART { SMALL_BLOCK } else { BLOCK };
@@ -246,7 +246,7 @@ struct Tile<'a> {
     cols: usize,
     w: &'a [f32],
     len: usize,
-    /// The sums begin here, whatever is in their memory.
+    /// The sums begin here, regardless of the contents of their memory.
     begins: bool,
 }
 

@@ -157,7 +157,7 @@ fn random(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
             block[*at..at + 2].copy_from_slice(&bits.to_le_bytes());
         }
         if let DType::F32 | DType::BF16 = dtype {
-            // Exponents up to the exponent of 1.
+            // Limit exponents to that of 1.
             block[bytes - 1] &= 0xbf;
         }
     }

@@ -119,17 +119,17 @@ fn in_scalars<E: Element>(source: &[u8], out: &mut [f32], _: *const u8) {
     }
 }
 
-/// The last elements of a row, fewer than sixteen, followed by zeros.
+/// The last elements of a row, if fewer than sixteen, followed by zeros.
 pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
     let mut out = [0.0; 16];
     in_scalars::<E>(source, &mut out, source.as_ptr());
     out
 }
 
-/// Writes `of` each code of a ternary row. I2_S and `Ternary` have blocks of 128 columns in 32 bytes: byte p holds
-/// columns p, p+32, p+64 and p+96, from the high bits down. TQ2_0 has blocks of 256 columns in 66 bytes: two halves of
-/// 32 bytes, where byte p holds columns p, p+32, p+64 and p+96 of its half, from the low bits up; then an f16 scale.
-/// `out` may end within the last block.
+/// Writes `of(code)` for each code of a ternary row. I2_S and `Ternary` have blocks of 128 columns in 32 bytes: byte p
+/// holds columns p, p+32, p+64 and p+96, from the high bits down. TQ2_0 has blocks of 256 columns in 66 bytes: two
+/// halves of 32 bytes, where byte p holds columns p, p+32, p+64 and p+96 of its half, from the low bits up; then an
+/// f16 scale. `out` may end within the last block.
 pub(super) fn codes_of_row<T>(dtype: DType, source: &[u8], out: &mut [T], of: impl Fn(u8) -> T) {
     for (n, out) in out.chunks_mut(128).enumerate() {
         let scaled = dtype == DType::TQ2_0;

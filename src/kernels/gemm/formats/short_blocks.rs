@@ -115,7 +115,7 @@ pub trait Short {
                     let ([a, c, e, g], [b, d, f, h]) = (twos(words[2 * n]), twos(words[2 * n + 1]));
                     [a, b, c, d, e, f, g, h]
                 }
-                // Codes 0 and 2, so that the offset of these types is 1 too.
+                // Bits become codes 0 and 2, so that the offset of these types is 1 too.
                 _ => {
                     let a = words[n];
                     [

@@ -18,7 +18,7 @@ use crate::kernels::simd::wide::Wide;
 pub trait Super {
     const BYTES: usize;
     /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 128, add up
-    /// within an i16. The values that meet SIGNED codes are -127 or more.
+    /// within an i16. Values that are multiplied with SIGNED codes are -127 or more.
     const STEPS: usize;
     /// Number of steps of four columns that share a scale.
     const GROUP: usize;
@@ -36,7 +36,7 @@ pub trait Super {
     /// Whether the type has a codebook.
     const BOOK: bool = false;
 
-    /// What is read of one side of a block, for the codes.
+    /// The bytes of one side of a block that are needed for its codes.
     type Packed<B: Bytes>: Copy;
 
     /// Scales, as i8, and minima of groups of columns of the block at `at` of each of ROWS rows: byte after byte of
@@ -334,7 +334,7 @@ impl Super for IQ4_XS {
 }
 
 /// Four scales of six bits, less 32, byte by byte: their high bits from a byte that stands four times in `high`, their
-/// low bits from two bytes that stand twice each.
+/// low bits from two bytes that occur twice each.
 #[inline(always)]
 unsafe fn six_of<B: Bytes>(high: B, low: B) -> B {
     // SAFETY: the caller's promise.

@@ -14,7 +14,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available};
 struct Random(u64);
 
 impl Random {
-    /// -127 to 127.
+    /// A random value from -127 to 127.
     fn next(&mut self) -> i8 {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) as i8).max(-127)

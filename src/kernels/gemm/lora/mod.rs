@@ -161,7 +161,7 @@ unsafe fn up_in_lanes<L: Lanes, E: Element>(up: &Up, columns: Range<usize>) {
 /// Computes whole sixteens of columns of N rows.
 #[inline(always)]
 unsafe fn strip<L: Lanes, E: Element, const N: usize>(up: &Up, columns: Range<usize>) {
-    // Looked up once: a matrix has to look up the address of its bytes each time.
+    // Look up the address of the matrix's bytes once, not for each row.
     let (ranks, width, data) = (up.b.rows, up.b.cols, &up.b.data[..]);
     assert!(columns.end <= width && data.len() == ranks * width * E::BYTES && up.rows.len() == N);
     assert!(up.t.len() >= (N - 1) * up.ranks + ranks);

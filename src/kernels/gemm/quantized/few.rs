@@ -13,8 +13,8 @@ use std::hint::black_box;
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
 
-/// Prefetches part `n` of `N` of the bytes at the next rows: as many as are used of the ROWS rows from `first` on,
-/// `bytes` at `at` of each row. Memory is fastest when it is read in order.
+/// Prefetches part `n` of `N` of the next rows' bytes. There are as many of them as are used of the ROWS rows from
+/// `first` on: `bytes` at `at` of each row. Memory is fastest when it is read in order.
 #[inline(always)]
 pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
     let next = AHEAD + (first + I::Register::ROWS) * task.row_bytes + I::Register::ROWS * at;
@@ -31,8 +31,8 @@ by_isa!(
 unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
     let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
     for t in 0..T {
-        // black_box: a compiler that knows the tokens' distance computes addresses from it, instead of keeping eight
-        // addresses.
+        // black_box, because a compiler that knows the distance between tokens computes addresses from it instead of
+        // keeping eight addresses.
         x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
     }
     assert!(task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES);
@@ -83,7 +83,7 @@ unsafe fn add<I: Ints, F: Short, const T: usize>(
     dots: &mut [I::Register; T],
 ) {
     let steps = if I::Register::NARROW { F::STEPS } else { 8 };
-    // Not a loop: with many tokens compilers would keep it, and the codes in memory.
+    // Not a loop: with many tokens compilers would not unroll it, and would keep the codes in memory.
     macro_rules! line {
         ($($k:literal)*) => {
             let mut own = [I::Register::splat(0); T];

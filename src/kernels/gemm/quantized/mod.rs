@@ -70,7 +70,7 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
 #[derive(Clone, Copy)]
 struct Arranged<'a> {
     x: BlockActivations<'a>,
-    /// The same in the order of matrix tiles, if tiles take them; else nothing.
+    /// The activations in the order of matrix tiles, if the product uses tiles; else nothing.
     tiles: &'a [Line],
 }
 
@@ -145,8 +145,8 @@ const fn most_in_place<F: Short>() -> usize {
     }
 }
 
-/// The set to run instead of `isa`. One token is bound by memory, and eight rows at once come closer to its speed than
-/// sixteen where they take as few instructions.
+/// The set to run instead of `isa`. A product of one token is bound by memory. Reading eight rows at once comes closer
+/// to the speed of memory than sixteen, if it takes no more instructions.
 fn of_width(isa: Isa, dtype: DType, tokens: usize) -> Isa {
     use DType::*;
     match dtype {
@@ -177,7 +177,7 @@ struct Buffers {
 }
 
 thread_local! {
-    /// The buffers of the thread that calls for a product, by `Order`.
+    /// The buffers of the thread that calls a product, by `Order`.
     static ARRANGED: RefCell<[Buffers; 4]> = RefCell::default();
 }
 

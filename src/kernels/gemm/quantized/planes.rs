@@ -1,5 +1,5 @@
-//! Activations in the order in which weights are unpacked: for weights of one and two bits (`short_blocks`), and for
-//! codebooks in tables (`codebooks`).
+//! Puts activations in the order in which weights are unpacked: for weights of one and two bits (`short_blocks`),
+//! and for codebooks in tables (`codebooks`).
 
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::codebooks::fours;
@@ -16,7 +16,7 @@ const SMALL: usize = 1 << 17;
 /// An order of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Their own.
+    /// The order of the columns.
     Own,
     /// For weights of one bit, and of two bits.
     One,

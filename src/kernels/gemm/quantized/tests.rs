@@ -99,7 +99,7 @@ fn matrix(dtype: DType, rows: usize, cols: usize, seed: u64) -> Matrix {
     Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap()
 }
 
-/// Activations of tokens; one in many is unusual.
+/// Activations of tokens; a few are extreme.
 fn activations(tokens: usize, cols: usize, seed: u64) -> Vec<f32> {
     let mut random = Random(seed ^ 0x5555);
     let mut one = || match random.next() % 512 {
@@ -193,7 +193,7 @@ fn agrees_with_f64() {
     }
 }
 
-/// Enough activations that threads arrange them together.
+/// So many activations that several threads arrange them.
 #[test]
 fn many_activations_are_arranged_as_few() {
     for dtype in [DType::Q8_0, DType::Q1_0, DType::Q2_0] {
@@ -265,7 +265,7 @@ fn is_the_reference(seed: u64, dtype: DType, rows: usize, width: usize, tokens: 
     }
 }
 
-/// One block and a few tokens once differed.
+/// A regression: one block with a few tokens.
 #[test]
 fn a_row_of_one_block_is_the_reference() {
     for dtype in TYPES {
@@ -282,7 +282,7 @@ fn extremes_are_the_reference() {
         for byte in [0x00, 0x7f, 0x80, 0xff] {
             let mut data = vec![byte; 17 * 5 * bytes];
             set_scales(dtype, &mut data, || f16::ONE);
-            // The scales of Q6_K and Q3_K beside codes of another kind.
+            // Q6_K and Q3_K with extreme scales and codes of another kind.
             let m = Matrix::new(Bytes::new(data.clone()), dtype, 17, cols).unwrap();
             let scales = match dtype {
                 DType::Q6_K => 192..208,
@@ -296,7 +296,8 @@ fn extremes_are_the_reference() {
             data.chunks_exact_mut(bytes).for_each(|b| b[scales.clone()].fill(!byte));
             let other = Matrix::new(Bytes::new(data), dtype, 17, cols).unwrap();
             let mut x = Quantized::new(block, cols, &vec![1.0; 14 * cols]);
-            // The least that `quantize_blocks` can produce; products with K-quants would also accept -128.
+            // The least value that `quantize_blocks` can produce; products with K-quants would also accept
+            // -128.
             let k_quant =
                 matches!(dtype, DType::Q2_K | DType::Q3_K | DType::Q4_K | DType::Q5_K | DType::Q6_K);
             let least = if k_quant { -128 } else { -127 };

@@ -1,5 +1,5 @@
-//! Products with a copy of a ternary matrix by columns, for activations of which many are zero: the columns that these
-//! multiply are not read. Integer sums are exact, so the bits are those of `matmul`.
+//! Products with a copy of a ternary matrix by columns, for activations with many zeros: columns that are multiplied
+//! by zeros are not read. Integer sums are exact, so the bits are those of `matmul`.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -20,29 +20,30 @@ const STRIPE: usize = 256;
 /// Number of columns whose codes are multiplied before sums go to memory. The sums of `IntRegister::dot` hold sixteen products
 /// of four columns.
 const BLOCK: usize = 32;
-/// Number of columns that all tokens multiply before the next: they stay in the L2 cache.
+/// Number of columns that are multiplied with all tokens before the next ones, so that they stay in the L2
+/// cache.
 const SPAN: usize = 2048;
 /// Minimum number of columns of a task, whose sums are added to those of the others.
 const LEAST: usize = 256;
 /// Maximum number of tokens of a product.
 pub const MOST_TOKENS: usize = 4;
 
-/// The share of activations that are not zero, in percent, up to which that pays, for one token, two and so on.
+/// The maximum percentage of nonzero activations for which that is faster, for one token, two and so on.
 const MOST: [usize; MOST_TOKENS] = [45, 25, 18, 14];
 
 /// A ternary matrix with one scale, or one for each row, by columns.
 pub struct Columns {
-    /// Of each column, its stripes. Byte `16 l + 4 j + m` of a stripe has the codes of rows `64 k + 16 j + 4 l + m`,
+    /// The stripes of each column. Byte `16 l + 4 j + m` of a stripe has the codes of rows `64 k + 16 j + 4 l + m`,
     /// for k from 0 to 3 from the low bits up.
     lines: Vec<Line>,
-    /// One, or one for each row.
+    /// One scale, or one for each row.
     scales: Vec<f32>,
     pub rows: usize,
     pub cols: usize,
 }
 
 impl Columns {
-    /// Whether a matrix of this type can be copied.
+    /// Whether a matrix of this type can be copied by columns.
     pub fn takes(dtype: DType) -> bool {
         matches!(dtype, DType::I2S | DType::Ternary)
     }
@@ -70,7 +71,7 @@ impl Columns {
         Ok(Self { lines, scales: (0..scales).map(|row| row_scale(m, row)).collect(), rows: m.rows, cols })
     }
 
-    /// Whether reading the columns that meet no zero is faster than reading the matrix.
+    /// Whether reading only the columns with nonzero activations is faster than reading the matrix.
     pub fn pays(&self, x: &Activations) -> bool {
         let chosen = || x.values.iter().filter(|x| **x != 0).count();
         let most = x.rows.len().checked_sub(1).and_then(|n| MOST.get(n));
@@ -104,7 +105,7 @@ pub fn matmul_columns(pool: &Pool, isa: Isa, x: &Activations, columns: &Columns,
     let (tokens, cols, sums) = (x.rows.len(), columns.cols, columns.stripes() * STRIPE);
     assert!(tokens <= MOST_TOKENS && x.cols == cols && x.values.len() == tokens * cols);
     assert_eq!(out.len(), tokens * columns.rows, "a product is [tokens, rows]");
-    // Each task has sums of its own. Few tasks: the sums of all are added up.
+    // Each task has sums of its own. There are few tasks, because the sums of all are added up.
     let tasks = (2 * pool.threads()).min(cols.div_ceil(LEAST)).max(1);
     SUMS.with_borrow_mut(|all| {
         let all = grown(all, tasks * tokens * sums);
@@ -126,7 +127,7 @@ pub fn matmul_columns(pool: &Pool, isa: Isa, x: &Activations, columns: &Columns,
     });
 }
 
-/// The columns of a span whose activations are not zero, and these, in fours.
+/// The columns of a span with nonzero activations, and these activations, in fours.
 struct Chosen {
     columns: [u32; SPAN],
     values: [i8; SPAN],
@@ -279,6 +280,6 @@ fn finish_in(x: &Activations, columns: &Columns, sums: &[i32], out: &mut [f32]) 
 }
 
 thread_local! {
-    /// The sums of rows, in the thread that calls for a product.
+    /// The sums of rows, in the thread that calls the product.
     static SUMS: RefCell<Vec<i32>> = RefCell::default();
 }

@@ -5,9 +5,9 @@
 //! summed in its lanes; with AVX2, of up to eight. At the end of the rows, or of a TQ2_0 block, the lanes of as many
 //! rows as a register has lanes are added up together.
 //!
-//! The second and fourth code of each byte stay shifted by two bits, which saves shifts. The sums of their products
-//! are four times too large, and are kept apart. There are no registers for two sums of more than four tokens: for them
-//! all codes are shifted.
+//! The second and fourth code of each byte stay shifted by two bits, which saves shifts. The sums of their products are
+//! four times too large, and are kept apart. With more than four tokens there are not enough registers for two sums
+//! each, so all codes are shifted.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
@@ -23,15 +23,15 @@ use std::hint::black_box;
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
 const AHEAD: usize = 4096;
 
-/// Bytes of a row that are multiplied before those of the next, with more than `TOKENS` tokens: the values of eight
-/// tokens for them take 24 KB, which the L1 cache keeps.
+/// Bytes of a row that are multiplied before those of the next row, with more than `TOKENS` tokens. The matching
+/// values of eight tokens take 24 KB, which fit in the L1 cache.
 const DEPTH: usize = 768;
 
 /// Computes `task` with an instruction set that is not `Scalar`.
 pub fn few<K: Kind>(isa: Isa, task: &Task) {
     let tokens = task.x.rows.len();
-    // A single token takes as long as memory, which is fastest row by row. AVX2 reads one row at a time; the products
-    // of sets with VNNI wait for each other unless several rows are multiplied at once.
+    // A single token is bound by memory, which is fastest row by row. AVX2 reads one row at a time; with VNNI,
+    // products wait for each other unless several rows are multiplied at once.
     let isa = if tokens == 1 && !K::SCALED && isa.has_avx2() { Isa::Avx2 } else { isa };
     let most = if wide::<K>() && isa == Isa::Avx2 { 8 } else { TOKENS };
     for first in (0..tokens).step_by(most) {
@@ -117,15 +117,15 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                         step.rows[i] = [rows[row + i].add(at), rows[row + i + 4 * (S::HELD - 1)].add(at)];
                     }
                     for t in 0..T {
-                        // black_box: compilers would load the values of all tokens once for all rows, and keep them
-                        // on the stack.
+                        // black_box, because compilers would load the values of all tokens once for all rows and
+                        // keep them on the stack.
                         step.x[t] = black_box(x[t].add(256 * b + 4 * from));
                     }
                     if K::CHOSEN {
                         step.ahead = ahead.as_mut();
                     } else if start == 0 {
                         let done = S::ROWS * at + n * S::HELD * if K::SCALED { 66 } else { bytes };
-                        // Rows that are read whole are in order themselves.
+                        // Rows that are read whole are in order already.
                         let more = if K::SCALED || bytes < each { S::ROWS } else { N * S::HELD };
                         step.next = Some(next.wrapping_add(done + more * task.row_bytes));
                     }
@@ -193,7 +193,8 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
             let from = n / N * self.bytes;
             // Separate from `all`, which is in memory.
             let mut wide = [[S::splat(0); N]; T];
-            // Sums of codes that are not shifted hold twice as many products.
+            // With more than `TOKENS` tokens all codes are in the low bits, so a sum has room for twice as
+            // many products.
             let most = if T > TOKENS { S::SPAN.saturating_mul(2) } else { S::SPAN };
             for span in (0..self.bytes).step_by(most) {
                 let mut sums = [[[S::splat(0); 2]; N]; T];
@@ -256,8 +257,8 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
     }
 }
 
-/// Rows that do not follow each other, to be prefetched meanwhile. Each is prefetched at once: that is as fast as
-/// memory can be, line by line of several rows it takes twice as long.
+/// Rows that do not follow each other, to be prefetched meanwhile. Each row is prefetched at once, which reaches
+/// the speed of memory; prefetching several rows line by line takes twice as long.
 struct Ahead {
     rows: [*const u8; 16],
     row_bytes: usize,

@@ -1,5 +1,5 @@
 //! Gate and up of a feed-forward with ReLU². Where no token's gate is positive, `relu(gate)^2 * up` is zero whatever up
-//! is: that row of up is not read.
+//! is, so that row of up is not read.
 
 use super::{FEW, run_few};
 use crate::kernels::gemm::blocks::{Part, SharedOut};
@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// when it is read in order (docs/performance.md).
 const MOST: [usize; FEW] = [52, 45, 45, 45];
 
-/// Number of products after which one looks again whether gates are shut.
+/// One in this many products checks again whether gates are shut.
 const LOOK: u64 = 16;
 
-/// What a model's gates let through.
+/// Statistics of a model's gates: how many rows of up are wanted.
 #[derive(Default)]
 pub struct Gates {
     products: AtomicU64,
-    /// Rows of up that were wanted, in percent, in the last product of one token that looked, of two and so on.
+    /// Percentage of the rows of up that were wanted in the last checked product of one token, of two and so
+    /// on.
     wanted: [AtomicUsize; FEW],
     seen: AtomicU64,
     shut: AtomicU64,
@@ -33,7 +34,7 @@ impl Gates {
         [self.seen.load(Relaxed), self.shut.load(Relaxed)]
     }
 
-    /// Whether a product of so many tokens should look.
+    /// Whether a product of this many tokens should check its gates.
     fn look(&self, tokens: usize) -> bool {
         let wanted = self.wanted[tokens - 1].load(Relaxed);
         wanted <= MOST[tokens - 1] || self.products.fetch_add(1, Relaxed).is_multiple_of(LOOK)
@@ -78,7 +79,7 @@ pub fn gate_up(
     gates.saw(tokens, rows, all_wanted.into_inner(), all_shut.into_inner());
 }
 
-/// Pieces for each thread. Few: each begins twice with rows that nobody has prefetched.
+/// Pieces for each thread. There are few, because each begins twice with rows that nothing has prefetched.
 const PIECES: usize = 4;
 
 struct Both<'a> {
@@ -91,8 +92,8 @@ struct Both<'a> {
 }
 
 impl Both<'_> {
-    /// Computes the gates of some tasks' rows, and then what they let through. Returns the number of rows of up that
-    /// are wanted, and of gates that are shut.
+    /// Computes the gates of some tasks' rows, and then the wanted rows of up. Returns the number of wanted rows,
+    /// and of gates that are shut.
     fn piece(&self, pool: &Pool, tasks: Range<usize>) -> [usize; 2] {
         let rows = tasks.start * TASK_ROWS..self.up[0].matrix.rows.min(tasks.end * TASK_ROWS);
         self.multiply(pool, self.gate, None, tasks.clone());
@@ -108,7 +109,7 @@ impl Both<'_> {
         })
     }
 
-    /// Computes some tasks of a product, of `only` some rows of its matrix.
+    /// Computes some tasks of a product; with `only`, for these rows of its matrix.
     fn multiply(&self, pool: &Pool, parts: &[Part; 1], only: Option<&[u32]>, tasks: Range<usize>) {
         let (x, tokens, stride) = (self.x, self.x.rows.len(), self.stride);
         let product = Product { pool, x, tokens, parts, only, stride, height: TASK_ROWS, depth: None };

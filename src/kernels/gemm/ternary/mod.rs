@@ -70,7 +70,7 @@ impl Task<'_> {
             DType::Ternary => {
                 (first..).zip(to).for_each(|(row, to)| *to = self.scale(row.min(self.rows - 1)))
             }
-            // One for all rows.
+            // One scale for all rows.
             _ => to.fill(self.scale(0)),
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// The same for a few tokens: rows are read in place.
+/// Like `run`, for a few tokens: rows are read in place.
 fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (task.dtype, task.only) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
@@ -101,7 +101,8 @@ trait Kind {
     /// Whether each 256 columns have a scale, as in TQ2_0; otherwise each row has one scale, and is packed as in
     /// I2_S.
     const SCALED: bool;
-    /// Whether only some rows of a task are wanted: code that others would pay for in each step.
+    /// Whether only some rows of a task are wanted. A constant, so that other products need not check it in
+    /// each step.
     const CHOSEN: bool;
 
     /// Bytes of a row of `cols` columns.

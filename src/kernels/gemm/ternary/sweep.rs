@@ -75,7 +75,7 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     if !K::SCALED && start == 0 {
         task.scales(first, &mut scales[0]);
     }
-    // After the rows that are unpacked together.
+    // The address after the rows that are unpacked together.
     let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
@@ -148,8 +148,8 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
     let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
     let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
     for t in 0..T {
-        // black_box: a compiler that knows the tokens' distance computes addresses from it, instead of keeping eight
-        // addresses.
+        // black_box, because a compiler that knows the distance between tokens computes addresses from it instead of
+        // keeping eight addresses.
         x[t] = black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the

@@ -130,7 +130,8 @@ fn instruction_sets_threads_and_company_change_no_bit() {
 fn every_number_of_tokens_gives_the_same_bits() {
     let mut random = Random(21);
     for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        // Close to the widths and depths that are unpacked at once, and one block less or more than whole rounds.
+        // Sizes close to the widths and depths that are unpacked at once, and one block less or more than whole
+        // rounds.
         for (cols, rows) in [(256, 1), (1280, 31), (1792, 33), (2304, 47), (16384, 3), (1100, 17), (4224, 2)]
         {
             if dtype != DType::Ternary && cols % 256 != 0 {
@@ -255,7 +256,7 @@ fn invalid_codes_and_scales_are_refused() {
         }
         let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();
         assert!(validate(&pool, &m).unwrap_err().message.contains("scale"));
-        // Many tasks: the only bad row among them is found.
+        // The only bad row among many tasks is found.
         let mut n = 0;
         let mut code = || {
             n += 1;
@@ -327,7 +328,7 @@ fn gates_that_are_shut_change_no_product_that_counts() {
             let (pool, gates) = (Pool::new(2).unwrap(), Gates::default());
             gate_up(&pool, isa, &x, parts, 2 * rows, &gates, &mut out);
             assert_eq!(gates.counts(), [tokens * rows, shut].map(|n| n as u64));
-            // Again, after it has seen how much it may leave out.
+            // Again, now that the product knows how many rows it may leave out.
             gate_up(&pool, isa, &x, parts, 2 * rows, &gates, &mut out);
             for (t, row) in (0..tokens).flat_map(|t| (0..rows).map(move |row| (t, row))) {
                 let at = 2 * t * rows + row;

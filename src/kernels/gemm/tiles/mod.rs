@@ -56,7 +56,7 @@ use crate::kernels::{DType, Isa, Pool};
 
 #[cfg(test)]
 thread_local! {
-    /// The set whose vectors are used with the model of tiles, in tests that want the model.
+    /// The set whose vectors are used with the model of tiles, in tests that use the model.
     pub static WANTED: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
 }
 
@@ -89,8 +89,8 @@ pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
 }
 
 /// Whether `isa` multiplies this number of tokens with such weights on tiles. With short blocks, a few tokens take as
-/// long as sixteen, and a few more than sixteen as long as 32. At the lower thresholds below, tiles are 1.0 to 1.2
-/// times as fast as AVX-512, and 1.3 times with ternary weights (on an Emerald Rapids, weights from memory).
+/// long as sixteen, and a few more than sixteen as long as 32. At the thresholds below, tiles are 1.0 to 1.2 times as
+/// fast as AVX-512, and 1.3 times with ternary weights (on an Emerald Rapids, weights from memory).
 pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
         DType::Q8_0 => (6, 17),
@@ -100,7 +100,7 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
         DType::Q2_0 | DType::Q2_0_128 => (12, 18),
         DType::Q2_K | DType::Q3_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS | DType::TQ2_0_256 => (6, 6),
         DType::Q4_K => (9, 9),
-        // Their rows are decoded one by one for tiles, sixteen at once for vectors.
+        // Rows of these types are decoded one by one for tiles, sixteen at once for vectors.
         DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ3_XXS | DType::IQ3_S => (64, 64),
         DType::I2S | DType::Ternary | DType::TQ2_0 => (6, 6),
         DType::Int8 => (8, 8),

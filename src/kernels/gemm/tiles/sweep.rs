@@ -35,7 +35,7 @@ pub struct StripStep {
     ends: bool,
 }
 
-/// A type of weights, as the sweep needs it. All functions need the instructions of their set.
+/// The functions of a weight type that the sweep needs. All functions need the instructions of their set.
 #[allow(clippy::missing_safety_doc)] // said here, once
 pub trait Kind: Sized {
     /// The activations, as tasks read them.
@@ -70,7 +70,7 @@ pub trait Kind: Sized {
     unsafe fn finish<S: Set>(_: &Of<Self>, _row: usize, _token: usize, _sums: &mut Tile) {}
 }
 
-/// A task with such weights.
+/// A task with weights of this type.
 pub type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
 
 /// The operands at a `StripStep`.

@@ -46,7 +46,7 @@ fn integers_in_whole_blocks_are_kept() {
         let (m, want) = packed(bits, Groups::Of(group), COLS / group, |_| 1 << (bits - 1));
         assert_eq!((m.dtype, values(&m)), (to, want), "{bits} bits, groups of {group}");
     }
-    // Groups of 128, of which the last has 64.
+    // Groups of 128; the last one has 64.
     let (m, want) = packed(4, Groups::Of(128), 2, |_| 8);
     assert_eq!((m.dtype, values(&m)), (DType::Q4_0, want));
 }

@@ -40,7 +40,7 @@ pub unsafe fn scales_of_sixteens<B: Bytes>(rows: &[*const u8], at: usize) -> [B;
     }
 }
 
-/// Byte `n` of each lane at place `to`; the other bytes are zero.
+/// Moves byte `n` of each lane to byte `to`; the other bytes are zero.
 #[inline(always)]
 pub unsafe fn byte<B: Bytes>(lanes: B, n: usize, to: usize) -> B {
     let zeros = 0x8080_8080 & !(0xff << (8 * to));
@@ -104,7 +104,7 @@ pub unsafe fn odd_of_nibbles<B: Bytes>(lanes: B) -> [B; 2] {
     unsafe { [odd_of_two(lanes.reorder(0x0101_0000)), odd_of_two(lanes.reorder(0x0303_0202))] }
 }
 
-/// The same for the scales in two bytes that stand twice each.
+/// `2 s + 1` for the scales `s` of four bits in two bytes, each of which occurs twice in a lane.
 #[inline(always)]
 pub unsafe fn odd_of_two<B: Bytes>(two: B) -> B {
     // SAFETY: the caller's promise.

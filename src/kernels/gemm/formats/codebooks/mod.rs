@@ -1,7 +1,7 @@
 //! Super-blocks whose codes come from codebooks: ggml's IQ2 and IQ3 types (github.com/ggml-org/ggml, ggml-quants.c).
 //!
-//! An entry of a codebook has the magnitudes of four or eight columns in a row. Signs are apart, one bit per column.
-//! Rows stay in the layout of their file: entries are gathered for several rows at once.
+//! An entry of a codebook has the magnitudes of four or eight columns in a row. Signs are separate, one bit per
+//! column. Rows stay in the layout of their file: entries are gathered for several rows at once.
 //!
 //! Nothing here takes a closure: compilers leave closures as calls if functions have more target features.
 
@@ -43,7 +43,7 @@ pub trait Book {
     /// Four codes at the digits of a byte, one digit after another.
     fn levels() -> &'static [[u8; 64]; 4];
 
-    /// As `Super::scales`.
+    /// Like `Super::scales`.
     ///
     /// # Safety
     /// `B`'s instructions are available; the blocks can be read.
@@ -174,14 +174,15 @@ unsafe fn gathered<K: Book, B: Bytes>(read: &Read<B>) -> Side<B> {
                 numbers[each * k + n].write(K::entry(read, k, 4 / each * n));
             }
         }
-        // The numbers' count is hidden, so that they are loaded from memory: moving them out of registers takes longer.
+        // Hides the count of the numbers from the compiler, so that they are loaded from memory: moving them out of
+        // registers takes longer.
         if K::BITS == 2 {
             for n in 0..black_box(16) {
                 let pair = B::gather_pairs(numbers.as_ptr().add(n).cast(), K::grid().as_chunks().0);
                 side.codes.as_mut_ptr().add(2 * n).cast::<[B; 2]>().write(pair);
             }
         } else {
-            // But AVX-512's instruction for single words takes them from registers.
+            // With AVX-512, the gather of single words takes the numbers from registers.
             for n in 0..if B::ROWS == 16 { 32 } else { black_box(32) } {
                 side.codes[n].write(B::gather(numbers.as_ptr().add(n).cast(), K::grid()));
             }
@@ -232,7 +233,7 @@ unsafe fn codes_of_digits<K: Book, B: Bytes>(side: &Side<B>, j: usize) -> [B; 8]
     codes
 }
 
-/// The number of the column that stands at place `i` if activations are multiplied with codes that TABLES gave.
+/// Index of the column at position `i` of activations that are multiplied with codes from TABLES.
 pub const fn fours(i: usize) -> usize {
     i / 16 * 16 + i % 4 * 4 + i / 4 % 4
 }

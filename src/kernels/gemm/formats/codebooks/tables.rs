@@ -1,4 +1,4 @@
-//! Codebooks in the forms in which they are looked up, made of `grids` by the compiler.
+//! Codebooks in the forms in which they are looked up, made from `grids` at compile time.
 
 /// A table that begins at a cache line: registers of a whole line are otherwise loaded from two.
 #[repr(C, align(64))]
@@ -19,7 +19,7 @@ const fn word(entry: u16, bit: usize, bits: usize, magnitudes: &[u8], offset: u8
     word
 }
 
-/// As `Book::grid`.
+/// See `Book::grid`.
 pub const fn grid<const N: usize, const WORDS: usize>(
     bits: usize,
     entries: &[u16; N],
@@ -62,7 +62,7 @@ pub const fn levels(bits: usize, magnitudes: &[u8], offset: u8) -> [[u8; 64]; 4]
     levels
 }
 
-/// Seven signs and the eighth.
+/// Signs by their low seven bits: these and the eighth.
 pub static EVEN: InLines<[u8; 128]> = {
     let (mut even, mut n) = ([0; 128], 0);
     while n < 128 {

@@ -1,4 +1,4 @@
-//! The types with codebooks: where a block has its numbers, signs and scales.
+//! The types with codebooks: the positions of numbers, signs and scales in a block.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
@@ -60,7 +60,7 @@ macro_rules! book {
             }
 
             #[inline(always)]
-            #[allow(unused_unsafe)] // for numbers that are as they were read
+            #[allow(unused_unsafe)] // for numbers that need no change
             unsafe fn entries<B: Bytes>($from: &Read<B>, $n: usize) -> [B; 2] {
                 unsafe { $entries }
             }

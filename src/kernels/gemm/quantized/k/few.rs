@@ -43,7 +43,7 @@ unsafe fn few_in<I: Ints, K: Super, const T: usize>(task: &Task) {
                 let mut dots = if K::MINIMA { [I::Register::splat(0); T] } else { lows };
                 let step = Step::<I, T> { task, first, rows, at, scales, x: values };
                 if K::BOOK {
-                    // Not a loop: what the scales are read of is then not read again.
+                    // Not a loop, so that the bytes of the scales are not read again.
                     step.add_side::<K>(0, &mut dots);
                     step.add_side::<K>(1, &mut dots);
                 } else {

@@ -47,7 +47,7 @@ fn check<K: Super>(task: &Task) {
     assert!(x.sums.len() == 16 * count && task.row_bytes == blocks * K::BYTES);
 }
 
-/// The offset that codes have, as products with them need it.
+/// The offset of the codes, as products with them need it.
 const fn offset<K: Super, P: IntRegister>() -> i16 {
     if K::SIGNED && P::UNSIGNED { 128 } else { K::OFFSET }
 }

@@ -57,8 +57,8 @@ struct PanelRange<'a> {
     /// The panels' first block, and the number of blocks that they hold.
     block: usize,
     blocks: usize,
-    /// To be prefetched while tokens are multiplied: the next block of a row, the first of the rows after it, and the
-    /// number of rows for each block.
+    /// Prefetched while tokens are multiplied: the address of a row's next block, the first of the rows whose blocks
+    /// are prefetched, and the number of rows per block.
     ahead: *const u8,
     from: usize,
     each: usize,
@@ -78,7 +78,8 @@ impl PanelRange<'_> {
         )
     }
 
-    /// Prefetches part `n` of `of` of this block's share of the bytes for the next panels: all at once would wait.
+    /// Prefetches part `n` of `of` of this block's share of the bytes for the next panels. If all were prefetched
+    /// at once, they would wait for each other.
     #[inline(always)]
     fn fetch<L: Lanes, K: Super>(&self, b: usize, n: usize, of: usize) {
         let (from, each) = (self.from + b * self.each, self.each);
