@@ -17,7 +17,7 @@ const NO_NUL: &str = "the character U+0000";
 /// it too.
 const NEGATED: &str = r"[^\x00";
 
-/// The error is the reason why it is refused.
+/// The error is the reason for a refusal.
 pub fn rust(pattern: &str) -> Result<String, String> {
     let mut reader = Reader { rest: pattern.chars().peekable(), out: String::new(), counts: false };
     match reader.pattern() {
@@ -49,7 +49,7 @@ pub fn whole(pattern: &str) -> String {
     all.join("|")
 }
 
-/// `whole` of one alternative.
+/// Like `whole`, for one alternative.
 fn found(part: &str) -> String {
     let (before, part) = match part.strip_prefix('^') {
         Some(rest) => ("", rest),

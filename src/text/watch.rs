@@ -24,7 +24,7 @@ pub struct Watch {
     deadline_ns: u64,
     /// Limit on CPU time in nanoseconds.
     core_ns: u64,
-    /// When it was stopped, or ran out of tables or CPU time. 0: not yet.
+    /// Time at which it was stopped, or ran out of tables or CPU time. 0: not yet.
     stopped_ns: AtomicU64,
     /// Number of tables that may still be made.
     tables: AtomicU64,

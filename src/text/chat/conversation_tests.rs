@@ -127,7 +127,7 @@ fn sizes_are_bounded() {
     assert!(refused(&format!(r#"{{"messages": {deep}}}"#)).contains("nested"));
 }
 
-/// The shortest text of a value must not cost more than the budget that it adds.
+/// The shortest text of a value must not cost more work than its share of the budget.
 #[test]
 fn values_pay_for_themselves() {
     let source =

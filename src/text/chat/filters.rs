@@ -212,7 +212,7 @@ fn case(run: &Run, how: &str, args: &Args) -> Outcome<Value> {
     if how != "title" {
         return change_case(run, how, value);
     }
-    // The filter's words differ from those of the method with the same name.
+    // The filter splits words differently from the method with the same name.
     run.work(ITEM_WORK * value.len())?;
     let mut out = Sink::new(run);
     let mut begins = true;
@@ -251,7 +251,7 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let by = match args.get(1, "width") {
         Some(width) if Piece::of(&width).is_some() => width,
         width => {
-            // As Python has it: less than none is none.
+            // As in Python, a negative width means none.
             let width = width.map_or(Some(4), |width| width.as_usize()).unwrap_or(0);
             if width > MAX_WIDTH {
                 return Err(fail(format!("indent: width is at most {MAX_WIDTH}, or a text")));
@@ -263,7 +263,7 @@ fn indent(run: &Run, args: &Args) -> Outcome<Value> {
     let (first, blank) = (is(2, "first"), is(3, "blank"));
     let value = text(run, &value)?;
     run.work(4 * piece(&value).len())?;
-    // Jinja's own trick: an additional line end, for an empty last line.
+    // As in Jinja, add a line end for an empty last line.
     let mut ended = Sink::new(run);
     ended.push_piece(piece(&value))?;
     ended.push("\n")?;
@@ -366,7 +366,7 @@ fn sort(
     Ok(())
 }
 
-/// As transformers has it: `tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
+/// As in transformers: `tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
 fn to_json(run: &Run, args: &Args) -> Outcome<Value> {
     let value = args.need(0, "x")?;
     let given = |index, name| args.get(index, name).filter(|value: &Value| !value.is_none());
@@ -380,7 +380,7 @@ fn to_json(run: &Run, args: &Args) -> Outcome<Value> {
         Some(indent) => Some(match (Piece::of(indent), number(indent)) {
             (Some(text), _) if text.len() <= MAX_INDENT => text,
             (None, Some(Number::Int(width))) if width <= MAX_INDENT as i64 => {
-                // As Python has it: less than none is none.
+                // As in Python, a negative width means none.
                 Piece::trusted(&spaces[..width.max(0) as usize])
             }
             _ => return Err(bad()),

@@ -1,4 +1,4 @@
-//! Which parts of a rendered conversation are the template's own.
+//! Tests which parts of a rendered conversation count as the template's own.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn families_mark_their_own_control_tokens() {
             let roles = ["user", "assistant", "user", "assistant"];
             let messages: Vec<_> =
                 roles.iter().zip(&contents).map(|(role, content)| Message { role, content }).collect();
-            // A twentieth of a rendering's budget.
+            // This takes a twentieth of a rendering's budget.
             let made = template.render_within([300_000, 3 << 20, 10_000], &messages[..3], true).unwrap();
             let own: String = made.own_parts().unwrap().into_iter().map(|(_, part)| part).collect();
             let untrusted: String = made.untrusted.iter().map(|range| &made.text[range.clone()]).collect();

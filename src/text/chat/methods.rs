@@ -185,7 +185,7 @@ fn change(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Option<V
     .map(Some)
 }
 
-/// `text` without the blanks, or the characters of `chars`, at its ends.
+/// Strips blanks, or the characters of `chars`, from the ends of `text`.
 pub fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let drop = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
@@ -205,8 +205,7 @@ pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> O
     out.into_value()
 }
 
-/// One letter may become several, and depend on its neighbors, so the result is untrusted as a whole if any part
-/// is.
+/// One letter may become several and depends on its neighbors, so the whole result is untrusted if any part is.
 pub fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
     // A character's other case has at most three characters, of at most three bytes if the character itself has
     // two.

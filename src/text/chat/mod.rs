@@ -245,7 +245,7 @@ impl ChatTemplate {
     }
 }
 
-/// A template that fails without a message is not to blame.
+/// A template may fail just because there are no messages, which is the caller's fault.
 fn needs_messages(error: Error, none: bool) -> Error {
     match error.status {
         Status::Unsupported if none => Error::invalid(format!("there are no messages: {}", error.message)),

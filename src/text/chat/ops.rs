@@ -285,7 +285,7 @@ pub fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool>
     })
 }
 
-/// None if one of them is NaN.
+/// The order of two values; None if one of them is NaN.
 pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     run.work(ITEM_WORK)?;
     if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
@@ -305,7 +305,7 @@ pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
 pub fn sort<T>(run: &Run, items: &mut [T], key: impl Fn(&T) -> &Value, reverse: bool) -> Outcome<()> {
     let mut units = 0usize;
     for (at, item) in items.iter().enumerate() {
-        // One key alone needs no order.
+        // A single key needs no order.
         if at > 0 {
             order(run, key(&items[0]), key(item))?;
         }
@@ -411,7 +411,7 @@ fn item(run: &Run, of: &Value, key: &Value) -> Outcome<Value> {
     if let Some(dict) = dict(of) {
         return Ok(dict.get(run, key)?.cloned().unwrap_or_default());
     }
-    // As in Jinja: without such an item, there may be such an attribute.
+    // As in Jinja, without such an item the attribute of this name is taken.
     Piece::of(key).map_or(Ok(Value::UNDEFINED), |name| attribute(run, of, name.text))
 }
 

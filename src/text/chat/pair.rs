@@ -5,7 +5,7 @@ use super::ChatTemplate;
 use crate::base::{Error, Result};
 use crate::formats::Gguf;
 
-/// The prompt of Qwen3-Reranker, in the form in which GGUF files have it.
+/// The prompt of Qwen3-Reranker, in the form in which GGUF files store it.
 pub const QWEN3_RERANKER: &str = "<|im_start|>system\nJudge whether the Document meets the requirements based on the \
     Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n<|im_start|>user\n\
     <Instruct>: Given a web search query, retrieve relevant passages that answer the query\n<Query>: {query}\n\

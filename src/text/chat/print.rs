@@ -111,7 +111,7 @@ fn is_printable(c: char) -> bool {
     c == ' ' || c.is_ascii_graphic() || !c.is_ascii() && !escaped()
 }
 
-/// How `json.dumps` writes, by its arguments' names.
+/// The style of `json.dumps`, by the names of its arguments.
 pub struct JsonStyle<'a> {
     /// Written before a line, once for each level; None: all on one line.
     pub indent: Option<Piece<'a>>,
@@ -220,7 +220,7 @@ impl JsonStyle<'_> {
     }
 }
 
-/// In the order of their keys, which must have one.
+/// Sorts the pairs by their keys, which must have an order.
 fn sorted<'a>(run: &Run, pairs: &'a [(Value, Value)]) -> Outcome<Vec<&'a (Value, Value)>> {
     let mut sorted = run.list(pairs.len())?;
     sorted.extend(pairs);

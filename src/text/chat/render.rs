@@ -17,7 +17,7 @@ const VALUE_BYTES: usize = 16;
 /// Number of values that count as one message for the step budget: templates go through tools one value at a time.
 const VALUES_A_MESSAGE: usize = 8;
 
-/// Phi-4-mini's template reads no `tools`, but those of a system message, a text.
+/// The field of Phi-4-mini's template, which reads no `tools`: it takes them as a text in a system message.
 const CARRIED: &str = "message['tools']";
 /// Variables for tools in SmolLM3's template, which reads no `tools`. Tools come in the first, unless a chat sets one.
 const OTHER_TOOLS: [&str; 2] = ["xml_tools", "python_tools"];
@@ -50,7 +50,7 @@ impl ChatTemplate {
             return run(&chat.messages, &chat.tools);
         }
         match run(&described(chat, "system"), &[]) {
-            // Some templates accept no system message.
+            // Some templates refuse a system message.
             Err(error) if error.status == Status::InvalidArgument && !chat.begins_with("system") => {
                 run(&described(chat, "user"), &[])
             }
@@ -97,7 +97,8 @@ impl ChatTemplate {
     }
 }
 
-/// `messages` with a first one of the system that has the functions as a JSON text, unless it has `tools` already.
+/// `messages`, beginning with a system message that holds the functions as a JSON text. A first message that
+/// already has `tools` is unchanged.
 fn carried(run: &Run, tools: &[Json], mut messages: Vec<Value>) -> Outcome<Vec<Value>> {
     let functions = tools.iter().map(|tool| value(run, tool.get("function").unwrap_or(tool)));
     let functions = List::make(run, run.collect(functions)?)?;
@@ -115,7 +116,7 @@ fn carried(run: &Run, tools: &[Json], mut messages: Vec<Value>) -> Outcome<Vec<V
             vec![(role, system), (content, Value::from(""))]
         }
     };
-    // Of equal names the last one counts.
+    // If names are equal, the last one counts.
     messages[0] = Dict::make(run, std::iter::once(functions).chain(fields))?;
     Ok(messages)
 }

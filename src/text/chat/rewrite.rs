@@ -69,7 +69,7 @@ fn body<'a>(statements: &[Stmt<'a>]) -> Outcome<Vec<Stmt<'a>>> {
 fn statement<'a>(stmt: &Stmt<'a>, out: &mut Vec<Stmt<'a>>) -> Outcome<()> {
     let rewritten = match stmt {
         Stmt::EmitExpr(s) => Stmt::EmitExpr(spanned(ast::EmitExpr { expr: expr(&s.expr)? }, s.span())),
-        // Through the formatter, which counts.
+        // Through the formatter, which counts the bytes.
         Stmt::EmitRaw(s) => {
             Stmt::EmitExpr(spanned(ast::EmitExpr { expr: constant(s.raw, s.span()) }, s.span()))
         }
@@ -278,7 +278,7 @@ fn binary<'a>(op: ast::BinOpKind, left: Expr<'a>, right: Expr<'a>, span: Span) -
         B::Gt => compare(">", left, right),
         B::Gte => compare(">=", left, right),
         B::In => compare("in", left, right),
-        // These work on numbers only, or fail.
+        // These operators work on numbers only, or fail.
         B::Sub | B::Div | B::FloorDiv | B::Rem | B::Pow | B::ScAnd | B::ScOr => {
             Expr::BinOp(spanned(ast::BinOp { op, left, right }, span))
         }

@@ -62,7 +62,7 @@ pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
             let field = |entry: &'_ Json, name| Some(entry.get(name)?.as_str()?.to_owned());
             let names = entries.iter().map(|entry| field(entry, "template").and(field(entry, "name")));
             let names: Vec<String> = names.collect::<Option<_>>().ok_or_else(bad)?;
-            // The others are for tools (`template_for_tools`) and retrieval.
+            // The other templates are for tools (`template_for_tools`) and retrieval.
             let chosen = names.iter().position(|name| name == "default");
             let chosen = chosen.or_else(|| (names.len() == 1).then_some(0));
             Ok(chosen.and_then(|at| entries[at].get("template")?.as_str()))

@@ -28,7 +28,7 @@ pub struct Run {
     memory: AtomicU64,
     /// Remaining units of work: one for an examined byte, more for an item. A unit takes about a nanosecond.
     work: AtomicU64,
-    /// The reason of an end that is not the template's fault.
+    /// The error that ended the rendering, if it is not the template's fault.
     stopped: Mutex<Option<base::Error>>,
     /// Pieces of output; see [`Run::write`].
     pieces: Mutex<Vec<Value>>,
@@ -316,7 +316,7 @@ impl Object for Dict {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
-    // Templates look up keys by `ops`. This is the VM's look-up of variables, of which every template has only a
+    // Templates look up keys through `ops`. This serves the VM's look-up of variables, of which there are only a
     // few.
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
         let named = |pair: &&(Value, Value)| pair.0.as_str() == Some(key);

@@ -24,7 +24,7 @@ const MAX_WORD: usize = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     More,
-    /// It is not a call, or does not continue as one: `raw` is text.
+    /// The text is not a call, or does not continue as one: `raw` is text.
     Fail,
     /// The block has ended.
     End,
@@ -54,12 +54,12 @@ enum At {
     Colon(Field),
     Value(Field),
     Text(Field),
-    /// In the arguments; in a JSON text of them.
+    /// In the arguments; in the arguments as a JSON text.
     Arguments(Mend),
     Quoted {
         escaped: bool,
     },
-    /// In a null in their place, of which this is missing.
+    /// In a `null` instead of arguments, of which this rest is missing.
     Null(&'static str),
     BehindField,
     /// A name without quotes: in it, after it, in a marker after it, in an id, before the arguments.
@@ -87,11 +87,11 @@ pub struct Call {
     at: At,
     /// The state in calls that are written in tags, in place of `at`.
     tags: Tags,
-    /// The same in pairs of tags, in frames and in braces.
+    /// The same for calls in pairs of tags, in frames and in braces.
     pairs: Pairs,
     framed: Framed,
     braced: Braced,
-    /// Calls in a list; calls like Python's; a name without quotes.
+    /// Calls are in a list; in Python's syntax; with a name without quotes.
     list: bool,
     python: bool,
     named: bool,
@@ -136,7 +136,7 @@ impl Call {
         [raw, name, word].into_iter().try_for_each(|text| text.try_reserve(bytes))
     }
 
-    /// Forgets what is held back of arguments, as the answer ends within them.
+    /// Drops the held-back part of the arguments when the answer ends within them.
     pub fn leave_held(&mut self) {
         if self.told && matches!(self.at, At::Arguments(_)) {
             self.raw.clear();
@@ -275,7 +275,7 @@ impl Call {
         self.body & FENCE != 0 && self.python && !self.list && begins_word(c)
     }
 
-    /// Processes a symbol where markers are the text that they spell.
+    /// Processes a symbol where control tokens are the text that they spell.
     fn spelled(
         &mut self,
         symbol: Symbol,
@@ -292,7 +292,7 @@ impl Call {
                 Turn::More => {}
                 Turn::End => return Turn::End,
                 Turn::Fail => {
-                    // The marker is tried again, as one.
+                    // Try the marker again as the beginning of a call.
                     self.raw.truncate(before);
                     return Turn::Fail;
                 }
@@ -418,7 +418,7 @@ impl Call {
         let step = mend.push(c, &mut self.arguments);
         let even = mend.is_even();
         if step == Step::Bad {
-            // Everything before is emitted; only this character, and what was held back, is text.
+            // Everything before was emitted; only the held-back text and this character become text.
             return Turn::Fail;
         }
         if self.told {
@@ -437,7 +437,7 @@ impl Call {
         Turn::More
     }
 
-    /// Processes a character in a JSON text of arguments, which is used whole.
+    /// Processes a character in arguments that are a JSON text, which is used when it is complete.
     fn in_quoted(&mut self, c: char, to: &mut Teller) -> Turn {
         self.word.push(c);
         let At::Quoted { escaped } = &mut self.at else { return Turn::Fail };
@@ -535,7 +535,7 @@ impl Call {
             (At::Behind, c) if !self.list && close.first() == Some(&(c as u8)) && c.is_ascii() => {
                 At::Close(1)
             }
-            // Llama 3 separates calls in this way.
+            // Llama 3 separates calls by semicolons.
             (At::Behind, ';') if close.is_empty() && !self.named && !self.python => At::Item,
             (At::Behind, '{') if !self.list && !close.is_empty() && !self.python => At::Key,
             _ => return Turn::Fail,

@@ -14,7 +14,7 @@ pub const NAMED: Body = 4;
 pub const PYTHON: Body = 8;
 /// `<function=f>`, each parameter as `<parameter=a>`, its value and `</parameter>`, and `</function>`.
 pub const TAGS: Body = 16;
-/// The same without its first tag, which is the marker. Only known functions are calls.
+/// Like `TAGS`, without the first tag, which is the marker. Only known functions are calls.
 pub const TAGS_OF_KNOWN: Body = 32;
 /// Names with an object of arguments, each in a [`Frame`].
 pub const FRAMED: Body = 64;
@@ -35,8 +35,8 @@ pub const CALL_ID: &str = "[CALL_ID]";
 /// The last tag in [`TAGS`].
 pub const FUNCTION_END: &str = "</function>";
 
-/// What stands around a call of [`FRAMED`]: `open`, perhaps a kind of tool and `separator`, the name, `separator` if there is
-/// one, an object, perhaps between ```` ```json ```` and ```` ``` ````, and `close`.
+/// The frame around a call of [`FRAMED`]: `open`, perhaps a kind of tool and `separator`, the name, `separator` if
+/// there is one, an object, perhaps between ```` ```json ```` and ```` ``` ````, and `close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub open: &'static str,
@@ -170,7 +170,7 @@ pub const FORMATS: [Format; 19] = [
     Format {
         name: "granite",
         signs: &[&["<|tool_call|>"]],
-        // The second is Granite 3.1's.
+        // The second marker is Granite 3.1's.
         blocks: &[
             Block { open: "<|tool_call|>", close: "", body: OBJECT | LIST },
             Block { open: "<tool_call>", close: "", body: OBJECT | LIST },
@@ -226,7 +226,7 @@ pub const FORMATS: [Format; 19] = [
             close: "<|tool_call_end|>",
             body: OBJECT | LIST | PYTHON,
         }],
-        // LFM2.5's.
+        // For LFM2.5.
         bare: PYTHON,
         written: Written {
             begin: "<|tool_call_start|>[",
@@ -401,14 +401,15 @@ pub struct Thoughts {
     pub name: &'static str,
     pub open: &'static str,
     pub close: &'static str,
-    /// Text behind the first marker that belongs to it; may be empty. Then `nothing` is what is left of both if there
-    /// is no reasoning: `label` without its line break, and the second marker.
+    /// Text behind the first marker that belongs to it; may be empty.
     pub label: &'static str,
+    /// The text between the markers' begin and end if there is no reasoning: `label` without its line break, and
+    /// the second marker.
     pub nothing: &'static str,
     /// The markers around the answer behind the reasoning, which models may leave out; there may be none.
     pub answer: &'static [&'static str],
-    /// Text of the family's templates. Of a pair the closing marker: some templates contain only that one, because
-    /// their prompts open the reasoning, or because they strip it from earlier answers.
+    /// A text that occurs in the family's templates. Of a pair of markers it is the closing one, since some
+    /// templates contain only that: their prompts open the reasoning, or they strip it from earlier answers.
     sign: &'static str,
 }
 
@@ -418,7 +419,7 @@ impl Thoughts {
         [self.open, self.close].into_iter().chain(self.answer.iter().copied())
     }
 
-    /// The text that ends the reasoning where the model itself does not.
+    /// The text that ends the reasoning if the model does not end it.
     pub fn ending(&self) -> String {
         let more = if self.name == HARMONY { "<|channel|>final<|message|>" } else { "" };
         format!("{}{more}", self.close)

@@ -12,7 +12,8 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::fmt::Write;
 
-/// The schemas of tools that are not strict, where a call must come: they help a model, and nobody relies on them.
+/// How to treat the schemas of tools that are not strict if a call must come. They help a model, and nobody relies
+/// on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     Taken,
@@ -51,15 +52,15 @@ pub fn grammar(
     };
     let advised = must && advice == Advice::Taken;
     let writer = Writer { format, thoughts: parts.thoughts, control };
-    // Calls that must come end with the first unless the host allows more: small models go on calling. A named function
-    // is called once.
+    // Required calls end with the first unless the host allows more, because small models go on calling. A named
+    // function is called once.
     let several = chat.parallel.unwrap_or(!must) && !matches!(chat.choice, ToolChoice::Named(_));
     let mut out = String::new();
     let _ = writeln!(out, "start: {}answer", writer.thoughts(parts));
     match (must, schema) {
         (true, _) => out.push_str("answer: calls\n"),
         (false, Some(schema)) => {
-            // Read first: text behind it would be more of the grammar.
+            // Parse the schema first, because text behind it would become part of the grammar.
             let schema: Value = serde_json::from_str(schema)
                 .map_err(|e| Error::invalid(format!("constraint: not a JSON schema: {e}")))?;
             let text = writer.terminals(writer.format.text);
@@ -191,7 +192,7 @@ impl Writer<'_> {
     }
 }
 
-/// The schema of the arguments, with exactly the blanks that templates put into arguments.
+/// The schema of the arguments, with exactly the blanks that templates write in arguments.
 fn schema(parameters: Option<&Json>) -> Json {
     let any = || vec![("type".to_owned(), Json::Text("object".to_owned()))];
     let mut fields = match parameters {

@@ -1,7 +1,7 @@
-//! Answers that are sequences of messages, as gpt-oss writes them (OpenAI's harmony format). A message has a header, which
-//! names its channel and perhaps whom it is for, `<|message|>`, its text and `<|end|>` or an end of the answer. The channel
-//! `analysis` is reasoning; a message for a function is a call; all others are text. Messages of one kind are set apart by
-//! a line break.
+//! Answers that are sequences of messages, as gpt-oss writes them (OpenAI's harmony format). A message consists of a
+//! header, which names its channel and perhaps its recipient, `<|message|>`, its text, and `<|end|>` or an end of the
+//! answer. The channel `analysis` is reasoning; a message for a function is a call; all others are text. Messages of
+//! one kind are separated by a line break.
 
 use super::mend::Mend;
 use super::scan::Step;
@@ -13,7 +13,7 @@ pub const MARKERS: [&str; 7] =
 
 /// Maximum length of a header in bytes. A longer one is text.
 const MAX_HEADER: usize = 512;
-/// Before the name of a function in a header.
+/// The prefix of a function's name in a header.
 const FUNCTIONS: &str = "functions.";
 
 #[derive(Debug, Default)]
@@ -25,21 +25,23 @@ enum At {
     /// A call of this function, before its arguments.
     Call(String),
     Arguments(Mend),
-    /// After them.
+    /// After the arguments.
     Behind,
 }
 
-/// The parser of such an answer.
+/// The parser of an answer that is a sequence of messages.
 #[derive(Debug, Default)]
 pub struct Messages {
     at: At,
-    /// The header so far, markers included; whether it has any.
+    /// The header so far, markers included.
     header: String,
+    /// Whether a header or marker came.
     marked: bool,
     /// Text that may become a marker.
     held: String,
-    /// Whether text, and reasoning, came in earlier messages, and in this one.
+    /// Whether text, and reasoning, came in earlier messages.
     told: [bool; 2],
+    /// Whether this message had any.
     own: bool,
 }
 
@@ -114,7 +116,7 @@ impl Messages {
         }
     }
 
-    /// What is held becomes no marker.
+    /// Emits the held-back text, which does not become a marker.
     fn release(&mut self, to: &mut Teller) {
         std::mem::take(&mut self.held).chars().for_each(|c| self.char(c, to));
     }
@@ -145,7 +147,7 @@ impl Messages {
         }
     }
 
-    /// Begins the text of a message by its header.
+    /// Begins the text of a message, as its header says.
     fn begin(&mut self, to: &Teller) {
         let (channel, recipient) = read(&self.header);
         let function = recipient.strip_prefix(FUNCTIONS).or(Some(recipient).filter(|name| to.knows(name)));
@@ -158,7 +160,7 @@ impl Messages {
         self.header.clear();
     }
 
-    /// A call without arguments has none.
+    /// Ends a call. A call without any text has no arguments.
     fn end_call(&mut self, to: &mut Teller) {
         if let At::Call(name) = &self.at {
             to.call(name);

@@ -16,14 +16,14 @@ pub const MAX_DEPTH: u32 = 32;
 /// Maximum number of fields and list items that are looked at for one chat: references may multiply them.
 pub const MAX_FIELDS: usize = 1 << 20;
 
-/// How a value is to be read that is written without quotes.
+/// The meaning of a value that is written without quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// It is a string.
+    /// The value is a string.
     Text,
-    /// It is a string, or null.
+    /// The value is a string, or null.
     Nullable,
-    /// It is JSON, or else a string.
+    /// The value is JSON, or else a string.
     #[default]
     Any,
 }
@@ -50,7 +50,7 @@ impl Known {
         self.parameters.iter().find(|(name, _)| name == parameter).map(|(_, kind)| *kind)
     }
 
-    /// Bytes that it takes up.
+    /// Heap bytes of the tool.
     pub fn bytes(&self) -> usize {
         let names = self.parameters.iter().map(|(name, _)| name.capacity());
         let list = self.parameters.capacity() * size_of::<(String, Kind)>();
@@ -84,7 +84,7 @@ impl<'a> Schemas<'a> {
         names.next().filter(|first| first.is_empty())?;
         names.try_fold(self.root?, |schema, name| {
             let Json::Map(fields) = schema else { return None };
-            // Long names take time, too.
+            // Long names take time too.
             self.spend(fields.len() + name.len() / 64)?;
             schema.get(&name.replace("~1", "/").replace("~0", "~"))
         })
@@ -98,7 +98,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// None if that is more than what is left, of which there is nothing then.
+    /// None if that is more than what is left, which is 0 from then on.
     pub fn spend(&self, fields: usize) -> Option<()> {
         let left = self.left.get().checked_sub(fields);
         self.left.set(left.unwrap_or(0));
@@ -234,7 +234,7 @@ mod tests {
                 });
                 left.get()
             };
-            // Two for the reference, three on its way, and two and two for the list.
+            // Two for the reference, three for its path, and two each for the two list items.
             assert_eq!((left(1), left(1) - left(2)), (98 - 9, 9), "{list}");
             assert_eq!(left(1000), 0, "{list}");
         }

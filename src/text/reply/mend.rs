@@ -1,5 +1,5 @@
-//! Validates JSON arguments as they arrive, and repairs what models write in place of it: raw control characters and
-//! unknown escapes in texts, a comma before a closing bracket, Python's constants.
+//! Validates JSON arguments as they arrive, and repairs common errors of models: raw control characters and unknown
+//! escapes in texts, a comma before a closing bracket, Python's constants.
 
 use super::scan::{Scan, Step};
 use std::fmt::Write;
@@ -8,14 +8,16 @@ use std::fmt::Write;
 #[derive(Debug, Default)]
 pub struct Mend {
     scan: Scan,
-    /// A backslash in a text, or a comma and blanks behind a value: what comes next decides.
+    /// A backslash in a text, or a comma and blanks behind a value, whose meaning depends on the next
+    /// character.
     held: String,
-    /// The missing rest of one of Python's constants, which is told already.
+    /// The missing rest of one of Python's constants, which has already been written out.
     word: &'static str,
 }
 
 impl Mend {
-    /// Takes `c`, and appends to `out` what is certain now. After `Bad`, `out` lacks what was held and `c`.
+    /// Takes `c`, and appends to `out` all text that is certain now. After `Bad`, `out` lacks the held-back
+    /// text and `c`.
     pub fn push(&mut self, c: char, out: &mut String) -> Step {
         if let Some(rest) = self.word.strip_prefix(c) {
             self.word = rest;
@@ -27,7 +29,7 @@ impl Mend {
         if self.scan.in_text() { self.text(c, out) } else { self.structure(c, out) }
     }
 
-    /// Nothing is held back.
+    /// Whether nothing is held back.
     pub fn is_even(&self) -> bool {
         self.held.is_empty()
     }
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
     use crate::text::reply::scan::is_object;
 
-    /// All that is told of `text`, and the last step.
+    /// The output for `text`, and the last step.
     fn mended(text: &str) -> (String, Step) {
         let (mut mend, mut out) = (Mend::default(), String::new());
         let step = text.chars().fold(Step::More, |_, c| mend.push(c, &mut out));

@@ -2,7 +2,8 @@
 //!
 //! The result does not depend on how the answer is cut into pieces. Nothing is lost: everything that is not
 //! reasoning, a call or one of their markers is text. Line breaks next to a marker belong to it, and so do blanks
-//! before the first marker. Texts before and behind a call are set apart by white space, or else by a line break.
+//! before the first marker. White space separates the texts before and behind a call; if there is none, a line
+//! break is added.
 //!
 //! A control token that begins a call also ends reasoning that is still open. Spelled out there, it is reasoning.
 //!
@@ -41,7 +42,7 @@ pub trait Sink {
     fn arguments(&mut self, index: u32, text: &str);
 }
 
-/// The parts that are looked for in an answer.
+/// The parts to look for in an answer.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyParts {
     /// How calls are written; None: the answer has no calls.
@@ -85,13 +86,13 @@ pub struct Reply {
     held: String,
     /// Text or a call was emitted.
     begun: bool,
-    /// The last text that was emitted ends with a sign that is not white space; and a call came behind it, so that a line
-    /// break comes before more text.
+    /// The last emitted text does not end with white space.
     spoke: bool,
+    /// A call followed that text, so a line break must precede more text.
     apart: bool,
     /// Reasoning was emitted, so there is no more of it.
     thought: bool,
-    /// Nothing came since the prompt began the reasoning: the model may repeat its marker.
+    /// Nothing came since the prompt began the reasoning, so the model may repeat its marker.
     repeats: bool,
     /// How many of the markers around the answer came.
     answered: usize,
@@ -184,7 +185,7 @@ impl Reply {
         self.calls
     }
 
-    /// Whether what comes next is reasoning, or its end.
+    /// Whether the next symbol belongs to reasoning or ends it.
     pub fn thinks(&self) -> bool {
         self.messages.as_ref().map_or(self.stage == Stage::Thoughts, Messages::thinks)
     }
@@ -222,8 +223,8 @@ impl Reply {
         }
     }
 
-    /// Ends the answer: held-back characters become text or reasoning. `cut`: the model had more to say, so that behind a
-    /// call the beginning of another one is left out.
+    /// Ends the answer: held-back characters become text or reasoning. `cut`: the output was cut short, so the
+    /// beginning of another call behind a call is left out.
     pub fn finish(&mut self, cut: bool, sink: &mut dyn Sink) {
         if let Some(messages) = &mut self.messages {
             return messages.finish(&mut Teller { sink, count: &mut self.calls, parts: &self.parts });

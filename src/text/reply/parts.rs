@@ -8,7 +8,7 @@ use crate::text::chat::{Chat, ChatTemplate, ToolChoice};
 use std::cell::Cell;
 use std::fmt::Display;
 
-/// The name that stands for "no format".
+/// The name for "no format".
 const NONE: &str = "none";
 
 impl ReplyParts {

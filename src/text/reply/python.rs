@@ -19,7 +19,7 @@ pub fn call(text: &str) -> Option<(&str, String)> {
     from.rest.is_empty().then_some((text[..at].trim_end(), json))
 }
 
-/// Converts a list, a dict or a constant to JSON. None if `text` is none.
+/// Converts a list, a dict or a constant to JSON. None if `text` is not one of them.
 pub fn value(text: &str) -> Option<String> {
     text.starts_with(|c: char| c == '[' || c == '{' || c.is_ascii_alphabetic()).then_some(())?;
     let (mut from, mut json) = (Reader { rest: text, bare: false }, String::new());
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
                 self.items(json, ['{', '}'], '}', &mut |from, json| {
                     let name = from.key()?;
                     from.blanks();
-                    // Gemma 4 writes either.
+                    // Gemma 4 uses either sign.
                     let sign = if from.bare && from.rest.starts_with('=') { '=' } else { ':' };
                     from.field(&name, sign, json, depth)
                 })?
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// Parses what stands between an opening character and `close`, with commas between.
+    /// Parses items up to `close`, with commas between them.
     fn items(
         &mut self,
         json: &mut String,
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
                 },
                 c => c,
             };
-            // Not all at once: there may be many short texts in a long call.
+            // Reserve character by character, because a long call may have many short texts.
             text.try_reserve(c.len_utf8()).ok()?;
             text.push(c);
         }

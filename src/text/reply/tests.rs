@@ -1,4 +1,4 @@
-//! Answers made of known parts in each format by a seeded generator, and the parser's results for them.
+//! Tests the parser with answers in each format, which a seeded generator makes of known parts.
 
 mod dialects;
 mod harmony;
@@ -234,7 +234,7 @@ fn calls_that_are_nearly_json() {
     assert_eq!(parse("hermes", cut), told("", &[("f", "{\"a\": \"x")]));
 }
 
-/// Emitted parts stay, and the rest is text.
+/// Emitted parts stay emitted, and the rest is text.
 #[test]
 fn calls_that_go_wrong_late() {
     for (format, text, rest, calls) in [
@@ -681,7 +681,7 @@ fn damaged_answers_lose_nothing() {
         let came = parse(format, &answer);
         for part in [&came.text, &came.reasoning] {
             let mut rest = answer.chars();
-            // Messages are set apart by line breaks.
+            // Messages are separated by line breaks.
             let mut own = part.chars().filter(|c| format != "harmony" || *c != '\n');
             assert!(own.all(|c| rest.any(|r| r == c)), "{format}: {answer:?} {came:?}");
         }
@@ -704,7 +704,7 @@ fn damaged_answers_lose_nothing() {
             lost.swap_remove(at);
         }
         let lost: String = lost.into_iter().collect();
-        // A header is no part of an answer.
+        // A header is not part of an answer.
         if format == "harmony" {
             continue;
         }
@@ -729,11 +729,11 @@ fn a_control_token_that_begins_a_call_ends_open_reasoning() {
     assert_eq!(parse_as(open.clone(), &controls, &pieces), expected("", "Hm."));
     let closed = ["<think>", "\nHm.\n", "<tool_call>", call, "</tool_call>", "\n", "</think>", "\n\nDone."];
     assert_eq!(parse_as(parts("hermes"), &controls, &closed), expected("Done.", "Hm."));
-    // No call comes of it: it is reasoning, which goes on.
+    // This does not become a call: it is reasoning, which goes on.
     let other = ["Hm. ", "<tool_call>", "[1]", "</think>", "So."];
     let reasoning = Told { reasoning: "Hm. <tool_call>[1]".into(), ..told("So.", &[]) };
     assert_eq!(parse_as(open.clone(), &controls, &other), reasoning);
-    // Spelled out it is reasoning too.
+    // Spelled out, it is reasoning too.
     let spelled = format!("Hm.<tool_call>{call}</tool_call></think>So.");
     let reasoning = Told { reasoning: format!("Hm.<tool_call>{call}</tool_call>"), ..told("So.", &[]) };
     assert_eq!(parse_parts(open, &spelled), reasoning);

@@ -21,7 +21,7 @@ pub(super) struct Bpe {
     pub nfc: bool,
     model: BPE,
     map: ByteMap,
-    /// Bytes that have a token of their own. The package leaves out the others, as if they were not in the text.
+    /// Bytes that have a token of their own. The package ignores all others in a text.
     known: [bool; 256],
 }
 

@@ -28,8 +28,8 @@ const PROBES: &[&str] = &[
     "<s> </s> <|eot_id|>",
 ];
 
-/// The sign that stands for a space in SentencePiece's tokens. Texts hardly have it, and GGUF's tokenizers may cut it
-/// otherwise, such as Gemma's, whose folders have runs of it as added tokens.
+/// The sign that stands for a space in SentencePiece's tokens. It is rare in texts, and GGUF's tokenizers may cut it
+/// differently, such as Gemma's, whose folders have runs of it as added tokens.
 const SIGN: &str = "\u{2581}under ▁▁";
 
 /// The `token_type` of control tokens.
@@ -212,7 +212,7 @@ fn compare_tokens(original: &Tokenizer, written: &Tokenizer, what: &str) -> Resu
     };
     for id in 0..original.vocab_size() as u32 {
         let (of, copy) = (original.token_bytes(id), written.token_bytes(id));
-        // The unknown token is silent in GGUF, and written in the same way.
+        // The unknown token stands for no text in GGUF, but has the same written form.
         if of != copy && original.token_piece(id) != written.token_piece(id) {
             let text = |bytes: Option<&[u8]>| bytes.map(|b| String::from_utf8_lossy(b).into_owned());
             return differs(&format!("token {id}"), &text(of), &text(copy));

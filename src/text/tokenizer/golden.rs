@@ -216,7 +216,7 @@ fn score_based_ids_are_those_of_the_python_packages() {
         let pieces = strings(&case["pieces"]);
         let scores = case["scores"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap() as f32);
         let is = |flag: &str| case[flag] == true;
-        // Squeezing and unknown characters lose something; Hugging Face's "first" adds no second space.
+        // Squeezing and unknown characters lose text; Hugging Face's "first" adds no second space.
         let back = |text: &str| {
             let spaced = text.replace('\u{2581}', " ");
             let lossy =
@@ -250,7 +250,7 @@ fn score_based_ids_are_those_of_the_python_packages() {
     });
 }
 
-/// A `tokenizer.json` that is written as GGUF metadata, as `bn-convert` does, cuts texts as before.
+/// A `tokenizer.json`, written as GGUF metadata as by `bn-convert`, cuts texts as before.
 fn exported(
     case: &Value,
     tokens: &[String],

@@ -111,7 +111,7 @@ pub(super) fn load(files: &JsonFiles, what: &str, log: &dyn Fn(&str)) -> Result<
     let post: Option<PostProcessorWrapper> = part(what, "post_processor", &file.post_processor)?;
     let spelling = Spelling::of(file.decoder.as_ref(), what, log)?;
     let table = table(&file, &spelling, what)?;
-    // Other models make one token of any run that they do not know.
+    // Other models make one token of any unknown run.
     let merged = file.model.other_kind().is_none();
     let bounded = merged && words.bounded && spelling.spells_all(&file.model.vocab, file.model.byte_fallback);
     let ids = added_ids(&file, what)?;
@@ -365,7 +365,7 @@ impl Words {
                 self.bounded &= text("behavior") != Some("Removed");
                 1
             }
-            // They cut, and drop spaces.
+            // These cut the text and drop spaces.
             Some("WhitespaceSplit" | "BertPreTokenizer") => {
                 self.bounded = false;
                 1

@@ -186,7 +186,7 @@ fn what_is_not_read_is_named() {
     assert_eq!(Tokenizer::from_json(&files, "x", &|_| {}).err().unwrap().status, bad);
 }
 
-/// Quadratic time in any would take hours.
+/// Quadratic time in any of these would take hours.
 #[test]
 fn a_mebibyte_of_anything_takes_a_moment_or_is_refused() {
     let mut gpt2 = file();
@@ -323,7 +323,7 @@ fn plain_text_is_never_control() {
             assert_eq!(t.decode(&ids).unwrap(), text.replace(' ', ""), "{model}");
         }
     }
-    // What nothing spells is unknown, even where the characters of a control token are.
+    // Text that no token spells is unknown, even if it has the characters of a control token.
     let (_, t) = with_eos(json!({"type": "Unigram", "unk_id": 0}), words, &["a"]);
     assert_eq!(t.encode("<eos>", false, false).unwrap(), [0]);
 }

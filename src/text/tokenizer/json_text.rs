@@ -133,7 +133,7 @@ impl Json {
             let made;
             let tokens = match tokens {
                 Some(tokens) => tokens,
-                // A regex that gives up leaves the whole rest as one piece. Stand-ins take up to two bytes.
+                // If a regex gives up, the whole rest is one piece. Stand-ins take up to two bytes.
                 None if self.cuts && piece.len() > 2 * MAX_WORD_BYTES => return Err(too_long(piece.len())),
                 None => {
                     made = self.model.tokenize(piece).map_err(failed)?;

@@ -49,7 +49,7 @@ pub struct Tokenizer {
     bytes: TokenBytes,
     /// Control tokens and user-defined tokens, by their written forms.
     specials: Specials,
-    /// The user-defined tokens among them, which are recognized in every text.
+    /// The user-defined tokens among these, which are recognized in every text.
     always: Specials,
     bos: Option<u32>,
     /// The tokens that begin every prompt; `bos` if the model's metadata ask for it.

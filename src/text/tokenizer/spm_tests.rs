@@ -167,7 +167,7 @@ fn contradictions_name_their_key() {
     assert!(Tokenizer::from_gguf(&gguf, &|_| {}).err().unwrap().message.contains("tokenizer.ggml.scores"));
 }
 
-/// Quadratic time in any would take hours.
+/// Quadratic time in any of these would take hours.
 #[test]
 fn a_mebibyte_of_anything_takes_a_moment() {
     let across = Toy::new(&["▁a", "a▁a", "aa", "▁▁", "▁", "a"]);

@@ -351,7 +351,7 @@ fn answers_of_messages_end_with_the_last() {
     );
 }
 
-/// As the `tokenizers` package does it: what stands around such a byte may merge.
+/// As in the `tokenizers` package, the text around such a byte may merge.
 #[test]
 fn bytes_without_a_token_are_left_out() {
     for pre in ["gpt-2", "qwen2"] {
@@ -385,7 +385,7 @@ fn plain_text_is_never_control() {
     }
 }
 
-/// 33 texts of a quarter MiB and 33 of a MiB: quadratic time in any would take hours.
+/// 33 texts of a quarter MiB and 33 of a MiB: quadratic time in any of these would take hours.
 #[test]
 fn one_long_run_takes_linear_time_or_is_refused() {
     let toy = Toy::new();
@@ -405,8 +405,8 @@ fn one_long_run_takes_linear_time_or_is_refused() {
     assert_eq!(t.encode(&" ".repeat(3 << 20), false, false).unwrap_err().status, Status::TooLong);
 }
 
-/// Patterns that try a run in several ways, and text that composing holds back as a whole, 13 MiB in all. Quadratic time
-/// in any would take minutes.
+/// Patterns that try a run in several ways, and text that composing holds back as a whole, 13 MiB in all. Quadratic
+/// time in any of these would take minutes.
 #[test]
 fn long_runs_under_every_rule() {
     for pre in

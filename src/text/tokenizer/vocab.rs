@@ -40,7 +40,7 @@ const END_NAMES: [&str; 8] = [
 const ANSWER_ENDS: [&str; 2] = ["<|return|>", "<|call|>"];
 const MESSAGE_END: &str = "<|end|>";
 
-/// Which control tokens end a generation by their names, in a vocabulary that `has` these control tokens.
+/// The names of control tokens that end a generation, in a vocabulary that `has` these control tokens.
 pub(super) fn ends_by_name(has: &dyn Fn(&str) -> bool) -> impl Fn(&str) -> bool + use<> {
     let messages = ANSWER_ENDS.iter().all(|name| has(name));
     move |name| match name {
@@ -92,7 +92,7 @@ pub(super) fn load(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<Tokenizer>>
             let scores = scores(&common)?;
             load_spm(common, &scores).map(Some)
         }
-        // Gemma 4: a SentencePiece vocabulary whose scores are left out, and told by its merges.
+        // Gemma 4: a SentencePiece vocabulary without scores, which follow from its merges.
         "gemma4" => {
             let common = Common::read(gguf, true, log)?;
             let scores = scores_of_merges(&common)?;
@@ -369,7 +369,7 @@ pub(super) fn token_types(
         return Err(bad(gguf, TOKEN_TYPE, format_args!("{} entries, but '{TOKENS}' has {n}", numbers.len())));
     }
     let known = |(i, number): (usize, &i32)| match number {
-        // Undefined, normal.
+        // Undefined or normal.
         0 | 1 => Ok(TokenType::Normal),
         2 => Ok(TokenType::Unknown),
         3 => Ok(TokenType::Control),

@@ -1,5 +1,5 @@
-//! GGUF's tokenizers of encoders, `bert` (WordPiece) and `t5` (Unigram): written as the `tokenizer.json` that they were
-//! made of, which is then read.
+//! GGUF's tokenizers of encoders, `bert` (WordPiece) and `t5` (Unigram): converts them back to the `tokenizer.json`
+//! that they were made from, which is then read.
 
 use super::Tokenizer;
 use super::bytes::shown;
@@ -13,7 +13,7 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 const BOS: &str = "tokenizer.ggml.bos_token_id";
 const EOS: &str = "tokenizer.ggml.eos_token_id";
 const CLS: &str = "tokenizer.ggml.cls_token_id";
-/// Spelled so in llama.cpp's files.
+/// The spelling of llama.cpp's files.
 const SEP: &str = "tokenizer.ggml.seperator_token_id";
 const UNKNOWN: &str = "tokenizer.ggml.unknown_token_id";
 /// Stands before the words in GGUF, where the parts of words have no prefix.
@@ -92,7 +92,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// WordPiece of a text in lower case without accents: the files do not say that a model tells them apart.
+/// WordPiece of a text in lower case without accents, because the files do not say whether a model
+/// distinguishes these.
 pub(super) fn word_piece(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let source = Source::read(gguf, log)?;
     let (cls, sep) = (source.need(&[CLS, BOS])?, source.need(&[SEP, EOS])?);
@@ -126,7 +127,7 @@ pub(super) fn word_piece(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     source.load(file, sep, log)
 }
 
-/// Unigram as XLM-RoBERTa has it.
+/// Unigram, as in XLM-RoBERTa.
 pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let source = Source::read(gguf, log)?;
     let (n, scores) = (source.tokens.len(), gguf.get::<Vec<f32>>(SCORES)?);
@@ -138,7 +139,7 @@ pub(super) fn unigram(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Tokenizer> {
     let before = asked(gguf, "tokenizer.ggml.add_bos_token", (BOS, Some(bos)), true)?;
     let behind = asked(gguf, "tokenizer.ggml.add_eos_token", (EOS, Some(eos)), true)?;
     let vocab: Vec<_> = source.tokens.iter().zip(&scores).map(|(text, score)| json!([text, score])).collect();
-    // Bytes, with or without a sign.
+    // An array of bytes, with or without a sign.
     let normalizer = match gguf.find::<Vec<i32>>(CHARSMAP)? {
         Some(map) if !map.is_empty() => {
             let map: Vec<u8> = map.iter().map(|byte| *byte as u8).collect();

@@ -1,5 +1,5 @@
-//! Parses a call that is `call:`, a name and an object without quotes around its keys, with texts between marks of their
-//! own (Gemma 4). It comes whole, its arguments as JSON.
+//! Parses a call that consists of `call:`, a name, and an object without quotes around its keys, with texts between
+//! special marks (Gemma 4). A call is emitted when it is complete, with its arguments as JSON.
 
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
@@ -25,7 +25,7 @@ pub enum Within {
     Nothing,
     /// A text between marks, which begins at this byte of `word`.
     Marks(usize),
-    /// A text as JSON writes it.
+    /// A text in JSON's syntax.
     Quotes {
         escaped: bool,
     },
@@ -70,7 +70,7 @@ impl Call {
         let marks = self.word.ends_with(QUOTE);
         let within = match within {
             Within::Nothing if marks => Within::Marks(self.word.len()),
-            // The third sign of a mark is no quote.
+            // The third character of a mark does not begin a quoted text.
             Within::Nothing if c == '"' && !self.word.ends_with(&QUOTE[..3]) => {
                 Within::Quotes { escaped: false }
             }

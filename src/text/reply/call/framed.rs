@@ -1,5 +1,4 @@
-//! Parses calls that stand in frames of markers: a name and an object of arguments, which may be in a fence (DeepSeek,
-//! Hunyuan).
+//! Parses calls in frames of markers: a name and an object of arguments, which may be in a fence (DeepSeek, Hunyuan).
 
 use super::{At, Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;

@@ -1,7 +1,7 @@
 //! Parses a call that is a name and pairs of tags (GLM 4.5 and later). Its parameters become one JSON object.
 //!
-//! Nothing in a value is escaped, and it has no line breaks of its tags: all is its text, up to a closing tag with the next
-//! key or the end of the block behind it.
+//! Nothing in a value is escaped, and no line breaks belong to its tags: everything is text up to a closing tag that is
+//! followed by the next key or the end of the block.
 
 use super::tags::{MAX_BLANKS, tell_value};
 use super::{Call, MAX_WORD, Turn, is_blank};
@@ -22,7 +22,7 @@ pub enum Pairs {
     Key,
     /// Before a value.
     Behind,
-    /// The first bytes of `raw` belong to the value for sure.
+    /// In a value, to which the first bytes of `raw` certainly belong.
     Value {
         kind: Kind,
         sure: usize,

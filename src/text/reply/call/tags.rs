@@ -1,8 +1,8 @@
 //! Parses calls that are written in tags. Their parameters become one JSON object.
 //!
-//! Nothing in a value is escaped, so it is all text up to its end, control tokens included, and its closing tag counts
-//! only if a tag follows that may. Models leave out closing tags: a value also ends before a declared parameter on a
-//! new line, and before the end of the function on a new line with the end of the block behind it.
+//! Nothing in a value is escaped, so everything is text up to its end, control tokens included, and its closing tag
+//! counts only if an expected tag follows. Models leave out closing tags: a value also ends before a declared
+//! parameter on a new line, and before the end of the function on a new line with the end of the block behind it.
 
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
@@ -33,18 +33,18 @@ pub struct Value {
     kind: Kind,
     /// Length of the prefix of `raw` that belongs to the value. What follows may be its end.
     sure: usize,
-    /// Nothing of it has come.
+    /// No part of the value has come yet.
     fresh: bool,
 }
 
 /// The result of comparing a text with tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found<'a> {
-    /// It is no tag, and cannot become one.
+    /// The text is no tag, and cannot become one.
     No,
-    /// It may become a tag.
+    /// The text may become a tag.
     Part,
-    /// It is this tag, with a name if tags of its kind have one.
+    /// The text is this tag, with a name if tags of its kind have one.
     Tag(&'static str, &'a str),
 }
 
@@ -70,7 +70,7 @@ fn find<'a>(text: &'a str, tags: &[&'static str]) -> Found<'a> {
     Found::No
 }
 
-/// The same for blanks and a tag.
+/// Like `find`, for blanks followed by a tag.
 fn find_behind<'a>(text: &'a str, tags: &[&'static str]) -> Found<'a> {
     let rest = text.trim_start_matches(is_blank);
     match text.len() - rest.len() {
@@ -112,7 +112,7 @@ fn tell_char(c: char, to: &mut Teller) {
     }
 }
 
-/// Emits a complete value. One that is neither text nor JSON is a string all the same, so that it arrives.
+/// Emits a complete value. If it is neither text nor JSON, it becomes a string, so that it is not lost.
 pub(super) fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
     let trimmed = text.trim_matches(is_blank);
     if kind == Kind::Any && scan::is_value(trimmed) {
@@ -178,7 +178,7 @@ impl Call {
         Turn::More
     }
 
-    /// Goes on after a tag in a function. The name of a parameter is in `word`.
+    /// Processes a tag in a function. The name of a parameter is in `word`.
     fn turn(&mut self, tag: &'static str, to: &mut Teller) -> Turn {
         if tag == PARAMETER {
             self.begin_value(to);

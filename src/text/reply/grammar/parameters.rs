@@ -1,7 +1,7 @@
 //! Rules for arguments that are written parameter by parameter: text as it is, everything else as JSON.
 //!
 //! Parameters come in the order of the schema. Only those that it declares can come, which keeps any
-//! `additionalProperties`. What cannot be kept is an error with the place in the schema.
+//! `additionalProperties`. A keyword that cannot be kept is an error that names its place in the schema.
 
 use super::{escaped, literal, spaced};
 use crate::text::chat::Json;
@@ -19,7 +19,7 @@ const MAX_NAME: usize = 128;
 /// Maximum length of a grammar in bytes: references may multiply texts and definitions.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What may stand beside the reference that a tool's schema is, because it asserts nothing.
+/// Keywords that may stand beside the reference of a tool's schema, because they assert nothing.
 const BESIDE: [&str; 6] = ["$ref", "$defs", "definitions", "title", "description", "$schema"];
 /// Assertions about a whole object that are not kept.
 const OF_OBJECTS: [&str; 14] = [
@@ -45,7 +45,7 @@ const CHOICES: [&str; 6] = ["$ref", "anyOf", "oneOf", "allOf", "enum", "const"];
 /// Assertions about a text that are kept together.
 const FORMS: [&str; 4] = ["pattern", "format", "minLength", "maxLength"];
 
-/// The error is what cannot be kept.
+/// The error names the keyword that cannot be kept.
 type Kept<T> = Result<T, String>;
 
 /// The three parts around a parameter's name and value.
@@ -150,7 +150,7 @@ impl Value<'_> {
                 fields.extend(definitions.map(|definitions| (name.to_owned(), definitions.clone())));
             }
         }
-        // The definitions are all that its grammar has.
+        // The grammar of the value has only the definitions.
         let leads = |path: &str| path.starts_with("#/$defs/") || path.starts_with("#/definitions/");
         if let Some(path) = reference(&fields, &|path| !leads(path)) {
             return Err(format!("{}: $ref to {path}", self.at));
@@ -161,8 +161,8 @@ impl Value<'_> {
         Ok(())
     }
 
-    /// Appends what a text may be: terminals that include the closing tag, with `|` between. `null` is allowed if the
-    /// value is `nullable`.
+    /// Appends the possible forms of a text: terminals that include the closing tag, with `|` between. `null` is
+    /// allowed if the value is `nullable`.
     fn texts(&self, schema: &Json, nullable: bool, depth: u32, choices: &mut String) -> Kept<()> {
         let Self { schemas, around, at } = self;
         let spend = |items: usize| schemas.spend(items).ok_or_else(|| too_many(at));
@@ -215,7 +215,7 @@ impl Value<'_> {
             None => None,
             Some(_) => return Err(format!("{}: pattern", self.at)),
         };
-        // A format that is not known says nothing.
+        // An unknown format is ignored.
         let format = schema.get("format").and_then(Json::as_str).and_then(formats::find);
         for pattern in pattern.into_iter().chain(format.map(|format| &*format.pattern)) {
             let pattern = patterns::rust(pattern).map_err(|why| format!("{}: {why}", self.at))?;
@@ -228,7 +228,8 @@ impl Value<'_> {
         Ok(all)
     }
 
-    /// Whether no text is valid under two of these schemas: one of them has texts, or all that do list theirs.
+    /// Whether no text is valid under two of these schemas: at most one of them allows texts, or all that do
+    /// list theirs.
     fn exclude(&self, all: &[Json], depth: u32) -> bool {
         let texts: Vec<_> =
             all.iter().filter(|schema| self.schemas.types(schema, depth) & TEXT != 0).collect();
@@ -236,7 +237,7 @@ impl Value<'_> {
         let lists = |schema: &&Json| match (schema.get("const"), schema.get("enum")) {
             (Some(Json::Text(text)), None) => known.insert(text.clone()),
             (None, Some(Json::List(values))) => {
-                // One that comes twice in a list is valid once.
+                // A text that occurs twice in a list counts once.
                 let own: HashSet<_> = values.iter().filter_map(Json::as_str).collect();
                 own.into_iter().all(|text| known.insert(text.to_owned()))
             }

@@ -17,7 +17,7 @@ pub fn pairs((name, arguments): &(&'static str, Map<String, Value>), tight: bool
     format!("<tool_call>{name}{line}{pairs}</tool_call>{line}")
 }
 
-/// A value as Gemma 4 writes it.
+/// A value in Gemma 4's syntax.
 fn bare(value: &Value) -> String {
     match value {
         Value::String(text) => format!("<|\"|>{text}<|\"|>"),
@@ -66,7 +66,7 @@ fn braces() {
             "",
             &[("f", r#"{"x": "a=b", "y": {"z": "w"}, "n": 3}"#)],
         ),
-        // What is no call, and what is cut off.
+        // Texts that are not calls, and calls that are cut off.
         ("<|tool_call>f{}<tool_call|>", "<|tool_call>f{}<tool_call|>", &[]),
         ("<|tool_call>call:a b{}<tool_call|>", "<|tool_call>call:a b{}<tool_call|>", &[]),
         ("<|tool_call>call:f{x:y}<tool_call|>", "<|tool_call>call:f{x:y}<tool_call|>", &[]),
@@ -92,7 +92,8 @@ fn pairs_of_tags() {
         ),
         ("<tool_call>f\n</tool_call>", "", &[("f", "{}")]),
         ("<tool_call>f</tool_call>\n<tool_call>a.b-c</tool_call>", "", &[("f", "{}"), ("a.b-c", "{}")]),
-        // A text stays one, whatever it says, and keeps its blanks; other values are JSON, or Python's, or text.
+        // A text stays a text, whatever it contains, and keeps its blanks; other values are JSON, Python's
+        // constants, or text.
         (
             "<tool_call>f<arg_key>t0</arg_key><arg_value>12</arg_value></tool_call>",
             "",
@@ -128,7 +129,7 @@ fn pairs_of_tags() {
             "",
             &[("f", r#"{"t0": "a</arg_value> b"}"#)],
         ),
-        // What is no call, and what is cut off.
+        // Texts that are not calls, and calls that are cut off.
         ("<tool_call>two words\n</tool_call>", "<tool_call>two words\n</tool_call>", &[]),
         ("<tool_call>{\"name\": \"f\"}</tool_call>", "<tool_call>{\"name\": \"f\"}</tool_call>", &[]),
         ("<tool_call>f\ntext", "<tool_call>f\ntext", &[]),

@@ -1,4 +1,4 @@
-//! Answers that are sequences of messages: headers, channels, and what ends a message.
+//! Answers that are sequences of messages: headers, channels, and the ends of messages.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn channels_tell_the_kind() {
              <|start|>assistant<|channel|>commentary<|message|>c<|end|><|start|>assistant<|channel|>final<|message|>d",
             of("a\nb", "c\nd", &[]),
         ),
-        // Another tool's messages, and such without a header.
+        // Messages of another tool, and messages without a header.
         ("<|channel|>commentary to=browser.search<|message|>{\"q\": 1}<|call|>", of("", "{\"q\": 1}", &[])),
         ("<|channel|>analysis to=python code<|message|>1 + 1", of("1 + 1", "", &[])),
         ("<|message|>Yes", of("", "Yes", &[])),

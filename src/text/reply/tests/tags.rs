@@ -1,4 +1,4 @@
-//! Calls that are written in tags: what ends a value, and what becomes of it.
+//! Calls that are written in tags: the ends of values, and their types.
 
 use super::*;
 use serde_json::{Map, Value};
@@ -181,7 +181,7 @@ fn control_tokens_in_a_value_are_its_text() {
         parse(&["<tool_", "call>\n<function=g></function>"]),
         told("<tool_call>\n<function=g></function>", &[])
     );
-    // A marker where none can be begins another call.
+    // A marker where none is expected begins another call.
     let f = "\n<function=f></function>";
     assert_eq!(parse(&["<tool_call>", f, "\n", "<tool_call>", f]), told("", &[("f", "{}"), ("f", "{}")]));
     assert_eq!(parse(&["<tool_call>", "<tool_call>", f]), told("<tool_call>", &[("f", "{}")]));
