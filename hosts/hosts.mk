@@ -29,7 +29,8 @@ hosts: lib
 
 $(C)/bn-chat $(C)/bn-server: hosts ;
 
-# As they are installed. Linked each time, for other folders; without cargo (sudo make install), what is there is used.
+# The programs as they are installed. They are linked each time, for other folders; without cargo (sudo make install),
+# existing files are used.
 package-hosts: package | lib
 	@if command -v $(CARGO) > /dev/null; then $(MAKE) --no-print-directory package-hosts-built; \
 	else [ -f $(C)/package/bn-chat ] || { echo "run make install once where cargo is" >&2; exit 1; }; fi
@@ -42,7 +43,7 @@ package-hosts-built:
 		LD_LIBRARY_PATH=$(abspath $(LIB)) $(C)/package/bn-server --completions $${one%=*} > $(C)/package/completions.txt \
 			2> /dev/null && mv $(C)/package/completions.txt $(COMPLETIONS)/$${one#*=} || rm $(C)/package/completions.txt; done
 
-# Those of bn-server for shells, written if it runs on this machine.
+# The shell completions of bn-server, written if it runs on this machine.
 COMPLETIONS := $(C)/package/completions
 
 .PHONY: package-hosts package-hosts-built
@@ -55,8 +56,8 @@ bench-hosts: $(C)/bn-server $(C)/server-load $(C)/bench
 	@BN_MODEL=builtin:echo BN_MAX_BATCH=256 BN_PORT=18099 BN_THREADS=1 $(C)/bn-server 2> /dev/null & server=$$!; sleep 1; \
 		for run in 1 2 3; do $(C)/bench --echo; $(C)/server-load 18099 256 1000; done; kill $$server
 
-# Clients as packages from PyPI, in an environment of their own. Where they cannot be had, their tests are left out; in CI
-# that is an error.
+# Clients from PyPI, in a virtual environment. If they cannot be installed, their tests are skipped; in CI that is an
+# error.
 CLIENTS := target/clients
 CLIENTS_PYTHON = $(abspath $(or $(wildcard $(CLIENTS)/bin/python),$(shell command -v $(PYTHON))))
 
@@ -71,7 +72,7 @@ test-hosts: hosts clients test-hosts-rust test-chat test-rust-binding test-go te
 	$(call say,bn-server)
 	@cd hosts/server/tests && $(CLIENTS_PYTHON) -m unittest
 
-# In the profile of the programs, so that what they depend on is built once.
+# In the profile of the programs, so that dependencies are built once.
 test-hosts-rust: lib
 	$(call say,bn-server$(comma) bn-chat and the hub: tests in Rust)
 	cd hosts && $(CARGO) fmt --check
@@ -88,7 +89,7 @@ test-chat: hosts clients
 	else echo "skipped: a chat recorded by tmux, which is not there"; [ -z "$$CI" ]; fi
 	@BN_SERVER=$(abspath $(C)/bn-server) $(CLIENTS_PYTHON) hosts/hub/test.py $(C)/bn-chat
 
-# Clients and agents that others wrote, from PyPI and npm: docs/clients.md, docs/agents.md (tools/clients/README.md). Not in CI.
+# Clients and agents from PyPI and npm: docs/clients.md, docs/agents.md (tools/clients/README.md). Not in CI.
 trials: $(C)/bn-server
 	@cmp -s tools/clients/requirements.txt target/trials/requirements.txt || { \
 		rm -rf target/trials && $(PYTHON) -m venv target/trials && \
@@ -109,6 +110,6 @@ test-browser: $(C)/bn-server clients
 		echo "make test-browser needs $$tool (Debian: chromium chromium-driver)"; exit 1; }; done
 	@$(CLIENTS_PYTHON) hosts/server/tests/browser.py $(abspath target/page)
 
-# Random clients for SECONDS.
+# Runs random clients for SECONDS.
 soak-hosts: $(C)/bn-server
 	@$(PYTHON) hosts/server/tests/soak.py $(SECONDS)

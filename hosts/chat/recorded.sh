@@ -1,6 +1,6 @@
 #!/bin/sh
-# recorded.sh BN-CHAT: a chat as a person has it, played into tmux key by key, and printed as tmux shows it: before each
-# step the keys, behind "#". Fails where the screen does not show what it should.
+# recorded.sh BN-CHAT: plays a chat into tmux key by key, and prints the screen as tmux shows it, with the keys of each
+# step behind "#". Fails if the screen does not show the expected text.
 set -eu
 dir=$(mktemp -d)
 trap 'screen kill-server 2> /dev/null || true; rm -rf "$dir"' EXIT
@@ -23,7 +23,7 @@ press() {
     esac
 }
 
-# What came since the step began; its first line is the one that the keys went to.
+# The output since the step began. Its first line is the line that the keys went to.
 new() {
     lines | tail -n "+$before"
 }
@@ -85,7 +85,7 @@ interrupted 'A question whose answer takes longer than somebody waits for it'
 step '(5 messages)' '/load ta' Tab Enter
 step '$' C-d
 
-# Another day: the history of prompts is still there, and so is the conversation.
+# A later chat: the history of prompts and the conversation are still there.
 step '>' 'bn-chat builtin:echo' Enter
 step '(5 messages)' Up Enter
 step 'user: more' more Enter

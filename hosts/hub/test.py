@@ -37,7 +37,7 @@ def checksum(data: bytes, large: bool) -> str:
 
 
 class Hub:
-    """Serves files, as badly as it is told to, and keeps what was asked for."""
+    """Serves files, misbehaves as it is told to, and records requests."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -274,7 +274,7 @@ class Models(unittest.TestCase):
         self.part.write_bytes(b"x" * 1000)
         self.answers()
         self.assertEqual(self.hub.downloads(), ["", "bytes=1000-", ""])
-        # A blob that was cut is no copy.
+        # A truncated blob is not used.
         self.blob.write_bytes(DEMO[:1000])
         self.answers()
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Name of the engine's session that holds the conversation's keys and values.
 pub const SESSION: &str = "chat";
-/// How soon a SIGINT cancels an answer.
+/// Interval at which a SIGINT is checked for during an answer.
 const SOON: Duration = Duration::from_millis(50);
 
 pub struct Chat {
@@ -20,7 +20,7 @@ pub struct Chat {
     pub model: Model,
     pub context: u64,
     pub sources: Sources,
-    /// A person types and reads.
+    /// The user is a person at a terminal.
     pub interactive: bool,
     pub screen: Screen,
     pub stop: Stop,
@@ -56,7 +56,7 @@ impl Chat {
         self.model.info().has_chat_template
     }
 
-    /// Asks the model and prints its answer as it arrives.
+    /// Asks the model a question, and prints the answer as it arrives.
     pub fn ask(&mut self, question: String) -> Result<()> {
         if !self.has_template() {
             self.asked = Some(question.clone());
@@ -72,7 +72,7 @@ impl Chat {
         answer.map(drop)
     }
 
-    /// Another answer to the last question, in place of the one that it has.
+    /// Replaces the last answer with a new one.
     pub fn ask_again(&mut self) -> Result<()> {
         const NONE: &str = "there is no answer yet that another one could replace";
         if !self.has_template() {
@@ -93,7 +93,7 @@ impl Chat {
         answer.map(drop)
     }
 
-    /// Goes on with a text.
+    /// Continues a text.
     fn complete(&mut self, text: String) -> Result<()> {
         self.answer(Request::prompt(text)).map(drop)
     }
@@ -148,7 +148,7 @@ impl Chat {
         end.map(|()| text)
     }
 
-    /// Prints an answer as it comes, and returns it with its end. A SIGINT cancels it.
+    /// Prints an answer as it arrives, and returns it with its finish. A SIGINT cancels it.
     fn print(&mut self, mut stream: Stream) -> Result<(String, Finish)> {
         let mut text = String::new();
         let mut cancelled = false;
@@ -168,7 +168,7 @@ impl Chat {
         }
     }
 
-    /// Reports an unusual end of an answer in a line.
+    /// Reports an unusual end of an answer in one line.
     fn tell_end(&self, finish: &Finish) -> Result<()> {
         match finish.reason {
             FinishReason::Failed => {
@@ -188,7 +188,7 @@ impl Chat {
     }
 }
 
-/// The next seed in each turn: the same question gets another answer.
+/// Sampling of a turn. Each turn uses the next seed, so that the same question gets another answer.
 fn sampling(values: &Settings, turns: u64) -> Sampling {
     let defaults = Sampling::default();
     Sampling {

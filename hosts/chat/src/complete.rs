@@ -10,7 +10,7 @@ use rustyline::{Context, Helper};
 use std::fs;
 use std::path::is_separator;
 
-/// The editor can show so many.
+/// Maximum number of completions that the editor can show.
 const MOST: usize = 10_000;
 
 pub struct Words;
@@ -30,7 +30,7 @@ impl Completer for Words {
     }
 }
 
-/// Where the word before the cursor begins, and what it may become.
+/// The start of the word before the cursor, and its possible completions.
 fn possibilities(text: &str) -> (usize, Vec<Pair>) {
     let start_of = |rest: &str| text.len() - rest.len();
     let file = text.strip_prefix("/save ").or_else(|| text.strip_prefix("/load "));
@@ -51,12 +51,12 @@ fn possibilities(text: &str) -> (usize, Vec<Pair>) {
     (0, found.map(|(name, command)| pair(name, if command.takes.is_empty() { "" } else { " " })).collect())
 }
 
-/// `end` goes behind it where it is the only one.
+/// A completion; `end` is appended if it is the only one.
 fn pair(name: &str, end: &str) -> Pair {
     Pair { display: name.to_owned(), replacement: format!("{name}{end}") }
 }
 
-/// The files in a folder whose names begin so. Hidden ones come if the dot is there.
+/// The files in a folder whose names begin with a text. Hidden ones are listed only if it begins with a dot.
 fn files(folder: &str, begin: &str) -> Vec<Pair> {
     let Ok(all) = fs::read_dir(if folder.is_empty() { ".".into() } else { path_of(folder) }) else {
         return Vec::new();
@@ -66,7 +66,7 @@ fn files(folder: &str, begin: &str) -> Vec<Pair> {
         let name = file.file_name();
         let Some(name) = name.to_str().filter(|name| name.starts_with(begin)) else { continue };
         let hidden = name.starts_with('.') && begin.is_empty();
-        // The line would drive the terminal.
+        // Such a name would control the terminal.
         if hidden || bn_hub::printable(name) != name {
             continue;
         }

@@ -25,7 +25,7 @@ impl Conversation {
         }
     }
 
-    /// The messages without the system's.
+    /// The messages except the system message.
     pub fn turns(&self) -> &[Message] {
         &self.messages[self.first_turn()..]
     }
@@ -53,8 +53,8 @@ impl Conversation {
         self.messages.pop()
     }
 
-    /// The conversation of these messages, or why they are none: after a system message, users and assistants must take
-    /// turns.
+    /// Makes a conversation of these messages. The error says why they are none: after a system message, users and
+    /// assistants must take turns.
     pub fn of(messages: Vec<Message>) -> Result<Self, &'static str> {
         let all = Self { messages };
         let turns = all.turns();

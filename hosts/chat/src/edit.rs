@@ -1,4 +1,4 @@
-//! Lines that a person edits, with a history and completion.
+//! A line editor with a history and completion.
 use crate::complete::Words;
 use crate::failure::{Failure, Halt, Result, words_of_system};
 use crate::past;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The keys, for /help.
 pub const KEYS: &str = "Up, down and Ctrl-R find earlier prompts; Tab completes commands and file names.\n";
 
-/// Whether the terminal knows the sequences for it.
+/// Whether the terminal supports the sequences that the editor needs.
 pub fn can_edit() -> bool {
     let terminal = env::var("TERM").unwrap_or_default();
     cfg!(windows) || !["", "dumb", "cons25", "emacs"].contains(&terminal.as_str())
@@ -26,11 +26,11 @@ pub struct Editor {
     lines: rustyline::Editor<Words, MemHistory>,
     /// Whether Ctrl-C found text in the line.
     typed: Arc<AtomicBool>,
-    /// Earlier prompts.
+    /// The file of earlier prompts.
     file: Option<PathBuf>,
 }
 
-/// Looks at the line before Ctrl-C does what it does.
+/// Notes whether the line has text before Ctrl-C takes effect.
 struct OnInterrupt(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for OnInterrupt {
@@ -80,9 +80,9 @@ impl Editor {
         })
     }
 
-    /// Adds to what the keys for earlier prompts find.
+    /// Adds a prompt to the history.
     pub fn remember(&mut self, prompt: &str) {
-        _ = self.lines.add_history_entry(prompt); // memory alone, which does not fail
+        _ = self.lines.add_history_entry(prompt); // in memory only, which does not fail
         let Some(file) = &self.file else { return };
         if let Err(error) = past::add(file, prompt) {
             let file = file.to_string_lossy();

@@ -1,8 +1,8 @@
-//! Why something did not work.
+//! The reasons for a failure.
 use std::io;
 
 pub enum Failure {
-    /// A line for the user. A person's chat goes on.
+    /// A message for the user. An interactive chat goes on.
     Said(String),
     /// Standard output cannot be written.
     Output(io::Error),
@@ -10,7 +10,7 @@ pub enum Failure {
     Interrupted,
 }
 
-/// Why no line of input came.
+/// The reasons why no line of input came.
 pub enum Halt {
     End,
     Interrupted,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf, is_separator};
 const NOT_REGULAR: &str = "it is not a regular file";
 const TOO_LARGE: &str = "it is too large";
 
-/// A path as the user writes it, with ~/ for the home folder.
+/// The path that the user wrote, with ~/ replaced by the home folder.
 pub fn path_of(text: &str) -> PathBuf {
     let inside = text.strip_prefix('~').and_then(|rest| rest.strip_prefix(is_separator));
     match (inside, home_dir()) {
@@ -17,8 +17,8 @@ pub fn path_of(text: &str) -> PathBuf {
     }
 }
 
-/// Writes a file for its owner alone. The one that was there stays after an error; of a link it is the target. An error
-/// is what is wrong.
+/// Writes a file that only its owner may read. After an error, the old file is unchanged. If `path` is a link, its
+/// target is replaced. The error says what is wrong.
 pub fn write_whole(path: &Path, data: &[u8]) -> Result<(), String> {
     let path = target(path)?;
     let (mut file, name) = create_beside(&path).map_err(|error| words_of_system(&error))?;
@@ -43,7 +43,7 @@ fn target(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Windows does not tell the facts of its devices: it says that there is no such function, or parameter.
+/// Windows does not report the metadata of devices; the error is that there is no such function or parameter.
 fn facts_of(path: &Path) -> io::Result<fs::Metadata> {
     fs::metadata(path).map_err(|error| match error.raw_os_error() {
         Some(1 | 87) if cfg!(windows) => io::Error::other(NOT_REGULAR),
@@ -51,7 +51,7 @@ fn facts_of(path: &Path) -> io::Result<fs::Metadata> {
     })
 }
 
-/// The words of an error of the system's, or of this file's.
+/// The message of an error of the system or of this file.
 fn words_of(error: &io::Error) -> String {
     error.get_ref().map_or_else(|| words_of_system(error), ToString::to_string)
 }
@@ -74,13 +74,13 @@ fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Reads a file of at most so many bytes. An error is what is wrong.
+/// Reads a file of at most `most` bytes. The error says what is wrong.
 pub fn read_whole(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     read_up_to(path, most).map_err(|error| words_of(&error))
 }
 
 fn read_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    // Before it is opened, which would wait for the other end of a pipe, and once more behind that.
+    // Check before opening, which would wait for the other end of a pipe, and once more after it.
     check(&facts_of(path)?, most)?;
     let file = File::open(path)?;
     check(&file.metadata()?, most)?;

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             complain(line);
             1
         }
-        // Who has closed it does not want to hear more.
+        // A reader that closed the pipe does not want more output.
         Failure::Output(error) if error.kind() == ErrorKind::BrokenPipe => 1,
         Failure::Output(error) => {
             complain(format_args!("cannot write the output: {}", words_of_system(&error)));
@@ -75,7 +75,7 @@ fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// Answers the prompt of the command line, with what standard input has in front of it.
+/// Answers the prompt of the command line, with the text of standard input in front of it.
 fn answer_one(chat: &mut Chat, prompt: &str) -> Result<u8> {
     let all = prompt == "-";
     let input = match all || !stdin().is_terminal() {
@@ -133,7 +133,7 @@ fn talk(chat: &mut Chat, mut source: Source) -> Result<u8> {
             Ok(Flow::GoOn) => {}
             Ok(Flow::Quit) => return Ok(0),
             Err(Failure::Said(line)) if chat.interactive => complain(line),
-            // Later prompts would continue another conversation.
+            // End, because later prompts would continue another conversation.
             Err(failure) => return Err(failure),
         }
     }

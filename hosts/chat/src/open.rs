@@ -22,7 +22,7 @@ pub struct Opened {
     pub engine: Engine,
     pub model: Model,
     pub sources: Sources,
-    /// The most tokens of a request.
+    /// Maximum number of tokens of a request.
     pub context: u64,
 }
 
@@ -117,14 +117,14 @@ fn log(bar: Option<ProgressBar>) -> Log {
     })
 }
 
-/// OWNER/NAME that is no path here.
+/// Whether a text looks like OWNER/NAME and is not a path on this machine.
 fn looks_like_name(path: &Path) -> bool {
     let Some((owner, name)) = path.to_str().and_then(|path| path.split_once('/')) else { return false };
     let one = !owner.is_empty() && !name.is_empty() && !name.contains('/');
     one && !owner.starts_with(['.', '~']) && !path.exists()
 }
 
-/// Whether a chat with the model can be what the options ask for.
+/// Checks that the model supports the options.
 fn check(info: &ModelInfo, options: &Options) -> Result<()> {
     if info.encodes {
         let makes = if info.scores_pairs { "scores pairs of texts" } else { "makes embeddings" };
@@ -151,7 +151,7 @@ pub fn introduce(opened: &Opened) {
     ));
 }
 
-/// Says which limits this model has in a chat.
+/// Warns of the model's limits in a chat.
 pub fn warn(opened: &Opened, given: bool) {
     if !given {
         note(

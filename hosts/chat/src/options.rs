@@ -67,11 +67,11 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The command line, with a meaning for each word.
+/// The parsed command line.
 pub struct Command {
-    /// None: the one inside the library.
+    /// None: the model inside the library.
     pub model: Option<String>,
-    /// A chat without one.
+    /// The prompt of the command line; None: a chat.
     pub prompt: Option<String>,
     pub options: Options,
 }
@@ -97,7 +97,7 @@ fn two(what: &str, one: &str, other: &str) -> Wrong {
     Wrong::Said(format!("two {what}: '{one}' and '{other}'"))
 }
 
-/// No command line to go on with.
+/// The reasons why the command line cannot be used.
 pub enum Wrong {
     Said(String),
     /// --help or --version.

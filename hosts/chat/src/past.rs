@@ -8,12 +8,12 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Newest prompts that are read.
+/// Number of newest prompts that are read.
 pub const KEPT: usize = 1000;
-/// Lines of a file that is shortened.
+/// Number of lines above which a file is shortened.
 const TOO_MANY: usize = 2 * KEPT;
 
-/// The path, from the option's value. None: nobody wants one, or there is no folder for it.
+/// The path of the file, from the option's value. None: the user wants none, or there is no folder for it.
 pub fn file(option: Option<&Path>) -> Option<PathBuf> {
     match option {
         Some(path) if path == OsStr::new("none") => None,
@@ -23,7 +23,7 @@ pub fn file(option: Option<&Path>) -> Option<PathBuf> {
             let mut builder = DirBuilder::new();
             #[cfg(unix)]
             std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-            _ = builder.recursive(true).create(&folder); // `add` says what is wrong
+            _ = builder.recursive(true).create(&folder); // `add` reports the error
             Some(folder.join("history"))
         }
     }
@@ -37,13 +37,13 @@ fn usual_folder() -> Option<PathBuf> {
     Some(state.join("bn-chat"))
 }
 
-/// The newest prompts, oldest first. None are there yet if there is no file.
+/// The newest prompts, oldest first. Empty if there is no file.
 pub fn read(path: &Path) -> Vec<String> {
     let Ok(data) = fs::read(path) else { return Vec::new() };
     let lines: Vec<_> = data.split_inclusive(|&byte| byte == b'\n').collect();
     let newest = &lines[lines.len().saturating_sub(KEPT)..];
     if lines.len() > TOO_MANY {
-        _ = write_whole(path, &newest.concat()); // if not now, in a later chat
+        _ = write_whole(path, &newest.concat()); // a later chat tries again
     }
     newest.iter().map(|line| decoded(line)).collect()
 }

@@ -1,4 +1,4 @@
-//! Standard input as it is: lines from a pipe, or from a terminal that edits them itself.
+//! Standard input without an editor: lines from a pipe, or from a terminal that edits them itself.
 use crate::failure::{Halt, Result, failed, words_of_system};
 use crate::stop::Stop;
 use std::io::{self, BufRead, Read, stdin};
@@ -6,12 +6,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// How soon a SIGINT ends a wait.
+/// Interval at which a SIGINT is checked for during a wait.
 const SOON: Duration = Duration::from_millis(50);
 
 type Bytes = io::Result<Vec<u8>>;
 
-/// A call that waits for input cannot be interrupted, so that another thread makes it.
+/// A thread of its own reads the input, because a blocking read cannot be interrupted.
 pub struct Plain(Receiver<Bytes>);
 
 impl Plain {

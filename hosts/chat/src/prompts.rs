@@ -7,19 +7,19 @@ use crate::stop::Stop;
 use std::io::{Write, stdout};
 
 const FENCE: &str = r#"""""#;
-/// Terminals that edit lines themselves accept no longer one.
+/// Maximum length of a line in terminals that edit lines themselves.
 const TERMINAL_LINE: usize = 4095;
 
-/// A prompt or a command. One between two fences is no command.
+/// A prompt or a command. A prompt between two fences is never a command.
 pub struct Prompt {
     pub text: String,
     pub block: bool,
 }
 
-/// Where prompts come from.
+/// The source of prompts.
 pub enum Source {
     Person(Box<Editor>),
-    /// A person, at a terminal that has no keys to edit by.
+    /// A person at a terminal without editing keys.
     Simple(Plain),
     Pipe(Plain),
 }
@@ -37,7 +37,7 @@ impl Source {
         if let Self::Person(editor) = self
             && !text.is_empty()
         {
-            // With the fences, so that a prompt that is taken from the history is the same again.
+            // Keep the fences, so that a prompt from the history is read in the same way again.
             let fence = if block { FENCE } else { "" };
             editor.remember(&format!("{fence}{text}{fence}"));
         }
@@ -49,7 +49,7 @@ impl Source {
     }
 
     fn line(&mut self, prompt: &str, stop: &Stop) -> Result<String, Halt> {
-        // It came while nobody waited for it.
+        // The SIGINT came while no input was awaited.
         if stop.take() {
             return Err(Halt::Interrupted);
         }
@@ -72,7 +72,7 @@ impl Source {
         }
     }
 
-    /// The rest of a block, without blank lines around it, behind the first line.
+    /// The rest of a block after its first line, without blank lines at its ends.
     fn block(&mut self, first: &str, stop: &Stop) -> Result<String, Halt> {
         let mut text = String::new();
         let mut line = first.to_owned();

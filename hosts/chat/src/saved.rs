@@ -1,5 +1,5 @@
-//! /save and /load: the messages as JSON, which others can read, and beside them what was computed of the conversation,
-//! in FILE.kv. Only the messages are needed: without the rest, the first turn computes it again.
+//! /save and /load: the messages as JSON, which other programs can read, and beside them the session of the
+//! conversation in FILE.kv. Only the messages are needed: without the session, the first turn computes it again.
 use crate::chat::{Chat, SESSION};
 use crate::conversation::Conversation;
 use crate::failure::{Failure, Result, failed, words_of_library, words_of_system};
@@ -11,7 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The library takes 64 MiB of messages, and JSON may spell a byte by six.
+/// The library accepts 64 MiB of messages, and JSON may take six bytes for one.
 const MOST_TEXT: u64 = 6 * (64 << 20);
 /// A session has tokens and recurrent states beside its share of the KV cache.
 const BESIDE_KV: u64 = 1 << 30;
@@ -21,7 +21,7 @@ fn shown(path: &Path) -> String {
     bn_hub::printable(&path.to_string_lossy()).into_owned()
 }
 
-/// The file for what was computed.
+/// The file of the session.
 fn computed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".kv");
@@ -54,7 +54,7 @@ pub fn save(chat: &mut Chat, rest: &str) -> Result<()> {
     Ok(())
 }
 
-/// A message to a line.
+/// The messages as JSON, one on each line.
 fn written(messages: &[Message]) -> String {
     let lines: Vec<_> = messages
         .iter()
@@ -66,11 +66,11 @@ fn written(messages: &[Message]) -> String {
     format!("{{\"messages\": [{}\n]}}\n", lines.join(","))
 }
 
-/// Writes what was computed, and returns its size: 0 if nothing was. An error is what is wrong.
+/// Writes the session, and returns its size; 0 if there is none. The error says what is wrong.
 fn save_session(chat: &Chat, path: &Path) -> std::result::Result<usize, String> {
     match chat.engine.session_save(SESSION) {
         Ok(data) => write_whole(path, &data).map(|()| data.len()),
-        // An older file would be of another conversation.
+        // Remove an older file, which belongs to another conversation.
         Err(error) if error.kind() == ErrorKind::NotFound => match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
             _ => Ok(0),
@@ -109,7 +109,7 @@ fn conversation_of(data: &[u8]) -> std::result::Result<Conversation, &'static st
     Conversation::of(list.iter().map(message).collect::<Option<_>>().ok_or(NO_TEXT)?)
 }
 
-/// Takes up what was computed. False: nothing is there that fits this model, and the messages are enough.
+/// Restores the session. Returns false if none fits this model; the messages are enough then.
 fn load_session(chat: &Chat, path: &Path) -> Result<bool> {
     if !path.exists() {
         return Ok(false);

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{Write, stderr, stdout};
 
 pub fn note(line: impl Display) {
-    // The answer comes before it. Nobody can be told that standard error is closed.
+    // Flush the answer first. Errors are ignored, as nothing can be reported if standard error is closed.
     _ = stdout().flush();
     _ = writeln!(stderr(), "{}", wrapped(&line.to_string(), columns(&Term::stderr())));
 }

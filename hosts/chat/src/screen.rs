@@ -3,9 +3,9 @@ use crate::wrap::{Wrap, columns, wrapped};
 use console::Term;
 use std::io::{self, Write, stdout};
 
-/// Where answers go.
+/// The output of answers.
 pub struct Screen {
-    /// A terminal gets filtered text, and lines that end between words.
+    /// Output is a terminal: text is filtered, and lines are broken between words.
     terminal: bool,
     wrap: Wrap,
     /// The last character of the answer so far.
@@ -17,7 +17,7 @@ impl Screen {
         Self { terminal, wrap: Wrap::default(), last: None }
     }
 
-    /// The next part of an answer.
+    /// Prints the next part of an answer.
     pub fn add(&mut self, text: &str) -> io::Result<()> {
         self.last = text.chars().last().or(self.last);
         if !self.terminal {
@@ -41,7 +41,7 @@ impl Screen {
         write(&out)
     }
 
-    /// A text of this program, which may quote others.
+    /// Prints a text of this program, which may quote untrusted texts.
     pub fn show(&self, text: &str) -> io::Result<()> {
         match self.terminal {
             true => write(&wrapped(&bn_hub::printable_lines(text), columns(&Term::stdout()))),

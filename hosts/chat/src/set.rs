@@ -1,4 +1,4 @@
-//! /set and /system: what the next answers are sampled with, and the system prompt.
+//! /set and /system: the sampling of the next answers, and the system prompt.
 use crate::chat::Chat;
 use crate::failure::{Result, failed};
 use crate::say::note;
@@ -14,7 +14,7 @@ pub fn set(chat: &mut Chat, rest: &str) -> Result<()> {
     }
     chat.sources.change(name, value)?;
     if name == "seed" {
-        chat.turns = 0; // the same seed, the same answers from here on
+        chat.turns = 0; // with the same seed, the same answers from here on
     }
     if chat.interactive {
         let name = name.replace('-', "_");
@@ -23,7 +23,7 @@ pub fn set(chat: &mut Chat, rest: &str) -> Result<()> {
     Ok(())
 }
 
-/// A name and what follows, without quotes around it.
+/// Splits off a name. The rest comes without quotes around it.
 fn cut(rest: &str) -> (&str, Option<&str>) {
     let blank = [' ', '\t'];
     let (name, value) = rest.split_once(blank).unwrap_or((rest, ""));

@@ -72,7 +72,7 @@ pub struct Setting {
 macro_rules! settings {
     ($($field:ident: $parse:ident),*) => {
         impl Settings {
-            /// These values, and where there is none, the other ones.
+            /// These values, completed with the other ones.
             pub fn or(&self, other: &Self) -> Self {
                 Self { $($field: self.$field.or(other.$field)),* }
             }
@@ -94,7 +94,7 @@ settings!(
     max_tokens: whole
 );
 
-/// Where values come from: the user, the model's authors, and what is usual.
+/// The sources of values: the user, the model's authors, and usual values.
 pub struct Sources {
     own: Settings,
     model: Settings,
@@ -120,7 +120,7 @@ impl Sources {
         self.own.or(&self.model).or(&self.usual)
     }
 
-    /// Names, values and where they come from.
+    /// Names, values and their sources.
     pub fn list(&self) -> impl Iterator<Item = (&'static str, String, &'static str)> {
         let sources = [(&self.own, ""), (&self.model, " (the model's)"), (&self.usual, " (default)")];
         SETTINGS.iter().map(move |setting| {
@@ -146,7 +146,7 @@ impl Sources {
     }
 }
 
-/// Values that nobody gives. Sampling is the common one of chats if the model's authors recommend nothing at all.
+/// Usual values. Sampling is the common one of chats if the model's authors recommend nothing at all.
 fn usual(samples: bool) -> Settings {
     let sampling = Settings {
         temperature: Some(0.8),
@@ -159,7 +159,7 @@ fn usual(samples: bool) -> Settings {
     if samples { always.or(&sampling) } else { always }
 }
 
-/// Short enough to be typed again.
+/// A seed that is short enough to be typed again.
 fn new_seed() -> u64 {
     RandomState::new().hash_one(std::process::id()) >> 32
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The exit code of a program that SIGINT ended.
 pub const EXIT_INTERRUPTED: u8 = 130;
 
-/// Set from a SIGINT on until somebody takes it. A second one in that time ends the program: it may hang.
+/// Set by a SIGINT until it is taken. A second SIGINT in that time ends the program, which may hang.
 #[derive(Clone)]
 pub struct Stop(Arc<AtomicBool>);
 

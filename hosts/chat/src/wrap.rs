@@ -1,21 +1,21 @@
-//! Breaks lines between words, as the words come.
+//! Breaks lines between words as they arrive.
 use console::Term;
 use unicode_width::UnicodeWidthChar;
 
 const TAB: usize = 8;
 
-/// A word is held until its end is there. It does not count escape sequences: there are none in filtered text.
+/// Holds back a word until its end. Escape sequences are not handled, since filtered text has none.
 #[derive(Default)]
 pub struct Wrap {
     /// Columns of the terminal. 0: lines are left as they are.
     pub columns: usize,
     column: usize,
-    /// Blanks before `word`. They go where a line is broken.
+    /// Blanks before `word`, which are dropped at a line break.
     gap: String,
     gap_width: usize,
     word: String,
     word_width: usize,
-    /// The word is longer than a line: all of it goes out as it comes.
+    /// The word is longer than a line, so it is printed as it arrives.
     long: bool,
 }
 
@@ -57,7 +57,7 @@ impl Wrap {
             self.column = (self.column + width) % self.columns;
             return;
         }
-        // Lines of wide characters may be broken at each of them.
+        // Lines may be broken at every wide character.
         let beside_wide = width > 1 || (width == 1 && self.word.chars().any(|c| c.width() > Some(1)));
         if beside_wide && !self.word.is_empty() {
             self.flush(out);
@@ -75,7 +75,7 @@ impl Wrap {
         self.columns.saturating_sub(1)
     }
 
-    /// Appends what is held: at the end of a word, or of the answer.
+    /// Appends the held word, at its end or at the end of the answer.
     pub fn flush(&mut self, out: &mut String) {
         let fits = |width| self.column + self.gap_width + width <= self.limit();
         let breaks = self.column > 0 && self.word_width <= self.limit() && !fits(self.word_width);
@@ -94,7 +94,7 @@ impl Wrap {
     }
 }
 
-/// A whole text with lines for so many columns.
+/// A whole text, broken into lines of `columns` columns.
 pub fn wrapped(text: &str, columns: usize) -> String {
     let mut wrap = Wrap { columns, ..Wrap::default() };
     let mut out = String::new();
@@ -103,7 +103,7 @@ pub fn wrapped(text: &str, columns: usize) -> String {
     out
 }
 
-/// Columns of a terminal. 0: it is none, or nobody knows.
+/// Columns of a terminal; 0 if it is not a terminal or the width is unknown.
 pub fn columns(of: &Term) -> usize {
     of.size_checked().map_or(0, |(_, columns)| columns.into())
 }

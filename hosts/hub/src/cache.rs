@@ -15,10 +15,10 @@ use crate::list::{File, List, is_commit};
 use crate::printable;
 use crate::progress::bytes;
 
-/// How deep the files of a snapshot may lie.
+/// Maximum depth of a snapshot's folders.
 const DEEPEST: usize = 4;
 
-/// A model's place in the cache.
+/// The folder of a model in the cache.
 pub struct Cache {
     root: PathBuf,
     folder: String,
@@ -48,7 +48,7 @@ impl Cache {
         self.inside("blobs", &format!("{}.incomplete", file.etag))
     }
 
-    /// The newest files of the model that are there, or None if there are none.
+    /// The files of the model's newest snapshot in the cache, or None.
     pub fn list(&self) -> Option<List> {
         let mut commit = String::new();
         fs::File::open(self.inside("refs", "main")).ok()?.take(64).read_to_string(&mut commit).ok()?;
@@ -58,12 +58,12 @@ impl Cache {
         (!list.files().is_empty()).then_some(list)
     }
 
-    /// Writes that this is the newest commit.
+    /// Records this commit as the newest one.
     pub fn set_main(&self, commit: &str) -> Result<()> {
         put(&self.inside("refs", "main"), |next| fs::write(next, commit))
     }
 
-    /// Downloads what is missing of the files.
+    /// Downloads the missing files and parts of files.
     pub fn fill(&self, hub: &mut Hub, commit: &str, files: &[&File]) -> Result<()> {
         self.check_room(commit, files)?;
         for file in files {
@@ -99,7 +99,7 @@ impl Cache {
         let lock = fs::File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let lock = lock.map_err(|error| Error::io(&path, &error))?;
         let mut told = false;
-        // A file system without locks is used without.
+        // On a file system without locks, no lock is taken.
         while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
             if !told {
                 hub.progress.note(&format!("another process downloads {}: waiting for it", file.name));
@@ -120,7 +120,7 @@ impl Cache {
         if part < file.size { file.size - part } else { file.size }
     }
 
-    /// Says before a long download that the disk is too small for it.
+    /// Fails before a long download if the disk is too small for it.
     fn check_room(&self, commit: &str, files: &[&File]) -> Result<()> {
         let needed = files.iter().fold(0, |sum: u64, file| sum.saturating_add(self.missing(commit, file)));
         if needed == 0 {
@@ -162,14 +162,15 @@ fn make_folder_of(path: &Path) -> Result<()> {
     fs::create_dir_all(folder).map_err(|error| Error::io(folder, &error))
 }
 
-/// Makes a file under another name and renames it: another process may have made it, and look through it now.
+/// Makes a file under another name and renames it, because another process may have made the file and be
+/// reading it.
 fn put(path: &Path, make: impl Fn(&Path) -> io::Result<()>) -> Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     make_folder_of(path)?;
     let mut next = path.as_os_str().to_owned();
     next.push(format!(".{}.{}.tmp", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
     let next = PathBuf::from(next);
-    // An earlier process of the same number may have left it.
+    // An earlier process with the same id may have left it.
     _ = fs::remove_file(&next);
     make(&next).and_then(|()| fs::rename(&next, path)).map_err(|error| {
         _ = fs::remove_file(&next);
@@ -183,8 +184,8 @@ fn link(target: &Path, _: &Path, next: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(target, next)
 }
 
-/// The same on Windows, where most people may not make symbolic links: then the file gets a second name, or is copied
-/// where the file system has no second names. huggingface_hub finds these too.
+/// The same on Windows, where most users may not make symbolic links. The file gets a hard link instead, or is copied
+/// if the file system has none. huggingface_hub finds these too.
 #[cfg(windows)]
 fn link(target: &Path, blob: &Path, next: &Path) -> io::Result<()> {
     std::os::windows::fs::symlink_file(target, next)

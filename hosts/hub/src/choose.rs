@@ -1,5 +1,5 @@
-//! Which files of a repository a model needs: one GGUF file or all parts of a split one, or what a folder of safetensors
-//! has. Downloads take no others.
+//! Chooses the files of a repository that a model needs: one GGUF file, all parts of a split one, or the files of a
+//! safetensors folder. No others are downloaded.
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::fs;
@@ -15,18 +15,18 @@ use crate::progress::bytes;
 
 pub const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
-/// The longest index that is read.
+/// Maximum size of an index.
 const LONGEST_INDEX: u64 = 64 << 20;
 
 /// The files of a model.
 #[derive(Debug)]
 pub struct Choice<'a> {
     pub files: Vec<&'a File>,
-    /// The one that is opened, or "" for the folder.
+    /// The file that is opened, or "" for the folder.
     pub entry: &'a str,
 }
 
-/// Where a model's files are looked for.
+/// Chooses a model's files from a list.
 pub struct Chooser<'a> {
     /// For messages: the repository, perhaps "in the cache".
     pub place: String,
@@ -34,7 +34,7 @@ pub struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    /// Chooses the files of a model, `which` if it is given. An error has a list of what there is.
+    /// Chooses the files of a model, or of the one that `which` names. The error lists the choices.
     pub fn choose(&self, which: Option<&str>) -> Result<Choice<'a>> {
         let model = which.map_or_else(|| self.usual(), |which| self.asked_for(which));
         match (model, which) {
@@ -80,7 +80,7 @@ impl<'a> Chooser<'a> {
         self.list.files().iter().filter(|file| is_model(&file.name))
     }
 
-    /// The one of a type, with the shortest name if there are several.
+    /// The file of a type; the one with the shortest name if there are several.
     fn of_type(&self, kind: &str) -> Option<&'a File> {
         self.models().filter(|file| has_type(&file.name, kind)).min_by_key(|file| file.name.len())
     }
@@ -93,7 +93,7 @@ impl<'a> Chooser<'a> {
         if split.part == 1 { Some(file) } else { self.list.find(&split.name(1)) }
     }
 
-    /// Where nothing was asked for: the only one, or Q4_K_M, or the smallest of a ternary or binary type.
+    /// The default: the only file, or Q4_K_M, or the smallest file of a ternary or binary type.
     fn usual(&self) -> Option<&'a File> {
         const TYPES: [&str; 9] =
             ["I2_S", "TQ2_0", "TQ1_0", "Q1_0", "Q2_0", "PQ2_0", "PTQ1_0", "IQ1_BN", "IQ2_BN"];
@@ -119,7 +119,7 @@ impl<'a> Chooser<'a> {
         Ok(Choice { files, entry: "" })
     }
 
-    /// An error with what can be asked for.
+    /// An error that lists the choices.
     fn refusal(&self, why: &str) -> Error {
         const MOST: usize = 40;
         let mut text = format!("{}{why}", self.place);
@@ -157,7 +157,7 @@ struct Split<'a> {
 }
 
 impl<'a> Split<'a> {
-    /// Takes a name apart that ends with .gguf.
+    /// Splits a name that ends with .gguf.
     fn of(name: &'a str) -> Self {
         let stem = &name[..name.len() - GGUF.len()];
         Self::numbered(stem).unwrap_or(Self { stem, part: 1, parts: 1 })
@@ -188,7 +188,7 @@ pub fn without_gguf(name: &str) -> &str {
     if ends_with(name, GGUF) { &name[..name.len() - GGUF.len()] } else { name }
 }
 
-/// Whether a file of this name stands for a model in a list: a GGUF file, or the first part of one.
+/// Whether a file with this name represents a model in a list: a GGUF file, or the first part of one.
 pub fn is_model(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     lower.ends_with(GGUF)

@@ -11,7 +11,7 @@ pub enum Digest {
 }
 
 impl Digest {
-    /// A sum for comparison with the file's.
+    /// The checksum of a file, as listed.
     pub fn of(file: &File) -> Self {
         match file.etag.len() {
             64 => Self::Large(Sha256::new()),

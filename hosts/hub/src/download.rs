@@ -14,9 +14,9 @@ use crate::http::Step;
 use crate::list::File;
 use crate::remote::refusal;
 
-/// Attempts that bring nothing new before a download is given up.
+/// Attempts without progress before a download is given up.
 const TRIES: u32 = 4;
-/// In a name, all but its folders and what RFC 3986 leaves to names.
+/// Characters of a name that are encoded: all except slashes and the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const STOPPED: &str = "stopped: the next call goes on from there";
@@ -38,12 +38,12 @@ struct Download<'h, 'a> {
     out: fs::File,
     sum: Digest,
     done: u64,
-    /// There is something of an earlier process.
+    /// The file has bytes from an earlier process.
     kept: bool,
 }
 
 impl<'h, 'a> Download<'h, 'a> {
-    /// Opens the file and takes up what is there of it.
+    /// Opens the file and continues behind its existing bytes.
     fn resume(hub: &'h mut Hub<'a>, commit: &str, file: &'h File, path: &'h Path) -> Result<Self> {
         let name = utf8_percent_encode(&file.name, RESERVED);
         let url = format!("{}/{}/resolve/{commit}/{name}", hub.settings.endpoint, hub.name.repo);
@@ -106,12 +106,12 @@ impl<'h, 'a> Download<'h, 'a> {
         self.sum.clone().hex() == self.file.etag
     }
 
-    /// Gets all bytes, in as many attempts as bring more of them.
+    /// Gets all bytes. Tries again as long as attempts make progress.
     fn transfer(&mut self) -> Result<()> {
         let (mut most, mut fruitless) = (self.done, 0);
         loop {
             let Some(why) = self.attempt()? else { return Ok(()) };
-            // More than ever before: a server without ranges begins anew each time.
+            // Only more bytes than ever before count, because a server without ranges begins anew each time.
             fruitless = if self.done > most { 0 } else { fruitless + 1 };
             most = most.max(self.done);
             if fruitless == TRIES {
@@ -132,7 +132,7 @@ impl<'h, 'a> Download<'h, 'a> {
         self.hub.check(STOPPED)
     }
 
-    /// Says why not all came. None: all did.
+    /// Returns the reason why not all bytes came; None if all did.
     fn attempt(&mut self) -> Result<Option<String>> {
         if self.done == self.file.size {
             return Ok(None);
@@ -158,7 +158,7 @@ impl<'h, 'a> Download<'h, 'a> {
         Error::failed(format!("{name}: it is {size} than the {listed} bytes that {endpoint} lists"))
     }
 
-    /// Takes what one request brings. Returns its status, and why it failed.
+    /// Receives the bytes of one request. Returns its status, and the reason of a failure.
     fn receive(&mut self) -> Result<(u16, Option<String>)> {
         let request = self.hub.client.get(&self.url, self.done);
         let mut status = 0;
@@ -172,7 +172,7 @@ impl<'h, 'a> Download<'h, 'a> {
                     if !matches!(status, 200 | 206) {
                         return Ok((status, None));
                     }
-                    // A server without ranges sends all of it.
+                    // A server without ranges sends the whole file.
                     if status == 200 && self.done > 0 {
                         self.start_over()?;
                     }

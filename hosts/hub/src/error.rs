@@ -1,4 +1,4 @@
-//! Why there is no model.
+//! The error type.
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -7,8 +7,8 @@ use crate::printable;
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 
-/// Why a model was not found. Its text is for a person: it has no line break at its end, may have several lines (what
-/// could be asked for), and nothing in it does more to a terminal than print.
+/// The reason why a model was not found. Its text is for people. It has no line break at its end, may have several
+/// lines (the choices), and no control characters.
 #[derive(Debug)]
 pub struct Error {
     text: String,
@@ -28,12 +28,12 @@ impl Error {
         Self::failed(format!("{}: {error}", printable(&path.to_string_lossy())))
     }
 
-    /// Whether the caller's flag ended it.
+    /// Whether the caller's flag ended the call.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// The exit code of a program that ends with this error: 130 where it was stopped, as after SIGINT, else 1.
+    /// The exit code of a program that ends with this error: 130 if it was stopped, as after SIGINT, else 1.
     pub fn exit_code(&self) -> u8 {
         if self.stopped { 130 } else { 1 }
     }

@@ -1,5 +1,5 @@
-//! Requests over HTTP. Each runs in a thread of its own and hands on what comes, so that the caller sees its flag and
-//! its clock at once, whatever the request waits for: a name, a connection, a byte.
+//! Requests over HTTP. Each runs in a thread of its own and passes the received bytes on, so that the caller can
+//! always check its flag and its clock, whatever the request waits for: a name, a connection, a byte.
 //!
 //! This is ureq and not the crate hf-hub, whose downloads know neither this flag nor mirrors that fail, and which
 //! compares no checksums.
@@ -17,18 +17,18 @@ use crate::printable;
 use crate::proxy::proxy_for;
 
 const CONNECTING: Duration = Duration::from_secs(15);
-/// The longest silence of a server.
+/// Maximum time in which a server sends nothing.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The longest that the head of an answer may take, whatever comes meanwhile.
+/// Maximum time until the head of an answer is complete.
 const HEAD: Duration = Duration::from_secs(120);
 const REDIRECTS: usize = 10;
-/// How often a waiting caller is woken.
+/// Interval at which a waiting caller is woken.
 const TICK: Duration = Duration::from_millis(100);
-/// Pieces that wait for the caller: a disk may be slower than the network.
+/// Maximum number of pieces that wait for the caller, since a disk may be slower than the network.
 const WAITING: usize = 4;
 const PIECE: usize = 1 << 16;
 
-/// Makes requests. They end with it.
+/// Makes requests, which end when it is dropped.
 pub struct Client {
     shared: Arc<Shared>,
 }
@@ -39,7 +39,7 @@ struct Shared {
     token: Option<String>,
 }
 
-/// How far a request has come.
+/// A step of a request.
 pub enum Step {
     Status(u16),
     Bytes(Vec<u8>),
@@ -64,13 +64,13 @@ impl Request {
 }
 
 impl Client {
-    /// The token is sent to where a request begins, and not to another scheme, host or port that it is led to.
+    /// The token is sent only to the scheme, host and port of the first URL, not to those of redirects.
     pub fn new(token: Option<&str>) -> Self {
         let token = token.map(str::to_owned);
         Self { shared: Arc::new(Shared { plain: agent("http"), secure: agent("https"), token }) }
     }
 
-    /// Asks for what is at the URL, from byte `from` on.
+    /// Requests the URL, from byte `from` on.
     pub fn get(&self, url: &str, from: u64) -> Request {
         let (sender, receiver) = sync_channel(WAITING);
         let (shared, url, failed) = (Arc::clone(&self.shared), url.to_owned(), sender.clone());
@@ -86,7 +86,7 @@ impl Client {
     }
 }
 
-/// Ends what still runs: a request may wait for its server.
+/// Ends running requests, which may wait for their server.
 impl Drop for Client {
     fn drop(&mut self) {
         self.shared.plain.clone().shutdown();
@@ -112,7 +112,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The answer behind redirects. ureq's own following gives the token to other ports of a host, too.
+    /// Follows redirects. ureq itself would send the token to other ports of a host too.
     fn follow(&self, url: &str, from: u64) -> Result<Response<Body>, String> {
         let first: Uri = url.parse().map_err(|error| format!("{error}"))?;
         let mut place = first.clone();
@@ -140,7 +140,7 @@ impl Shared {
 }
 
 fn agent(scheme: &str) -> Agent {
-    // The system's certificates: a company may have its own.
+    // Use the system's certificates, since a company may have its own.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::PlatformVerifier)
@@ -161,7 +161,7 @@ fn agent(scheme: &str) -> Agent {
     config.build().into()
 }
 
-/// Why a request failed, for a person.
+/// The reason of a failed request, in words for people.
 fn reason(error: &ureq::Error) -> String {
     let text = match error {
         ureq::Error::Io(error) => error.to_string(),
@@ -181,7 +181,7 @@ fn is_same_server(one: &Uri, other: &Uri) -> bool {
     one.scheme() == other.scheme() && host(one) == host(other) && port(one) == port(other)
 }
 
-/// The URL that a redirect names, perhaps relative to where it came from. None if it is no URL of HTTP.
+/// The URL of a redirect, which may be relative to `from`. None if it is not an HTTP URL.
 fn led_to(from: &Uri, location: &str) -> Option<Uri> {
     let (scheme, authority) = (from.scheme_str()?, from.authority()?);
     let starts_with =

@@ -43,16 +43,16 @@ use list::List;
 use name::Name;
 use remote::Listed;
 
-/// Whether a model is one by name, `hf:OWNER/NAME` or `hf:OWNER/NAME:WHICH`, and not a path.
+/// Whether a model is named as `hf:OWNER/NAME` or `hf:OWNER/NAME:WHICH`, and is not a path.
 pub fn is_remote(name: &str) -> bool {
     name::without_scheme(name).is_some()
 }
 
 /// The path of a model's file or folder. A path stays as it is.
 ///
-/// `hf:OWNER/NAME` is looked up on the hub and downloaded into the cache where it is not there yet. `hf:OWNER/NAME:WHICH`
-/// says which of its models: a file of the repository, or the type of its GGUF file, as `Q4_K_M`. Without a hub, what the
-/// cache has is used, and `progress` gets a line that says so.
+/// `hf:OWNER/NAME` is looked up on the hub and downloaded into the cache where it is not there yet.
+/// `hf:OWNER/NAME:WHICH` says which of its models: a file of the repository, or the type of its GGUF file, as `Q4_K_M`.
+/// If the hub cannot be reached, the cached files are used, and `progress` gets a line that says so.
 ///
 /// Soon after `stop` is set, this returns an error with [`Error::is_stopped`]; the next call goes on with the download.
 pub fn resolve(
@@ -71,7 +71,7 @@ pub fn resolve(
     find(&mut hub, &cache)
 }
 
-/// A model that is looked for.
+/// A model and the hub to look for it.
 struct Hub<'a> {
     name: Name,
     settings: &'a Settings,
@@ -81,7 +81,7 @@ struct Hub<'a> {
 }
 
 impl Hub<'_> {
-    /// An error with the text if the caller's flag is set.
+    /// Returns an error with the text if the caller's flag is set.
     fn check(&self, text: &str) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::stopped(text)) } else { Ok(()) }
     }
@@ -111,7 +111,8 @@ fn find(hub: &mut Hub, cache: &Cache) -> Result<PathBuf> {
     Ok(cache.path(&list.commit, choice.entry))
 }
 
-/// Lists the files: of the hub, or of the cache where the hub is not asked or not reached. True stands for the cache.
+/// Lists the files of the hub, or those of the cache if the hub is not asked or not reached. Returns true for the
+/// cache.
 fn list_files(hub: &mut Hub, cache: &Cache) -> Result<(List, bool)> {
     let why = match hub.settings.offline {
         true => "HF_HUB_OFFLINE is set".to_owned(),

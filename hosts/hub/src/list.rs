@@ -1,11 +1,11 @@
-//! A list of a repository's files. A hub's may have tens of thousands: each is looked at once, and found by a hash.
+//! A list of a repository's files. It may have tens of thousands, so they are found by a hash.
 use std::collections::HashMap;
 
 use crate::printable;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// With its folders.
+    /// The path within the repository.
     pub name: String,
     /// SHA-256, or git's SHA-1 for small files; empty in a list of the cache's.
     pub etag: String,
@@ -24,7 +24,7 @@ impl List {
         Self { commit: commit.to_owned(), ..Self::default() }
     }
 
-    /// Adds a file. A name that leads out of its folder or is there already, or a checksum that is none, is passed over.
+    /// Adds a file. Ignores names that lead out of the folder, repeated names, and invalid checksums.
     pub fn add(&mut self, name: String, etag: String, size: u64) {
         if !is_safe(&name) || !is_checksum(&etag) || self.places.contains_key(&name) {
             return;
@@ -42,7 +42,7 @@ impl List {
     }
 }
 
-/// Whether a text has so many hexadecimal digits, in lower case.
+/// Whether a text consists of `digits` hexadecimal digits in lower case.
 fn is_hex(text: &str, digits: usize) -> bool {
     text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
@@ -55,7 +55,7 @@ fn is_checksum(etag: &str) -> bool {
     etag.is_empty() || is_hex(etag, 40) || is_hex(etag, 64)
 }
 
-/// No name may lead out of the folder, nor onto a terminal what is no text.
+/// Whether a name stays within the folder and has no control characters.
 fn is_safe(name: &str) -> bool {
     // A colon names a drive or a stream there.
     let odd = |c: char| c == '\\' || (cfg!(windows) && "<>:\"|?*".contains(c));

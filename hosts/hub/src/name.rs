@@ -2,10 +2,10 @@
 use crate::error::{Error, Result};
 use crate::printable;
 
-/// Before a name.
+/// The prefix of a name.
 const SCHEME: &str = "hf:";
 
-/// The rest of a name that has the scheme, in small or large letters.
+/// The rest of a name after the scheme, which may be in lower or upper case.
 pub fn without_scheme(model: &str) -> Option<&str> {
     let (scheme, rest) = model.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then_some(rest)

@@ -1,16 +1,16 @@
-//! The library's messages name fields of its structs. For a person who typed options, they shall name those.
+//! Rewrites the library's messages, which name fields of its structs, to name a program's options.
 
 /// Whether a character is part of a field's or a file's name.
 fn in_name(c: char) -> bool {
     c.is_alphanumeric() || "_/\\.-".contains(c)
 }
 
-/// Whether a name goes on in `rest`: a full stop may also end a sentence.
+/// Whether the name continues in `rest`. A full stop may also end a sentence.
 fn goes_on(rest: &str) -> bool {
     rest.strip_prefix('.').unwrap_or(rest).starts_with(in_name)
 }
 
-/// The option for the field that `rest` begins with, and what is behind the field.
+/// The option for the field that `rest` begins with, and the text behind the field.
 fn option_at<'a>(rest: &'a str, table: &[(&str, &'a str)]) -> Option<(&'a str, &'a str)> {
     let fields = table.iter().filter_map(|(field, option)| Some((*option, rest.strip_prefix(field)?)));
     fields.into_iter().find(|(_, behind)| !goes_on(behind))

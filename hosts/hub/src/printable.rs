@@ -1,4 +1,4 @@
-//! Text of others on a terminal: it shall print, and do nothing else.
+//! Makes untrusted text safe to print on a terminal.
 use std::borrow::Cow;
 
 /// C0 and C1 with ESC, the line breaks of Unicode, and the marks that turn the direction of text around them.
@@ -13,13 +13,13 @@ fn without(text: &str, omitted: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.contains(&omitted) { text.chars().filter(|&c| !omitted(c)).collect() } else { text.into() }
 }
 
-/// The text without characters that could do more than print on a line of a terminal: control characters, line breaks
-/// and tabs among them, and those that change the direction of text. For names.
+/// The text without control characters, including line breaks and tabs, and without characters that change the
+/// direction of text. For names.
 pub fn printable(text: &str) -> Cow<'_, str> {
     without(text, acts)
 }
 
-/// The same, but line feeds and tabs stay. For answers and messages.
+/// Like `printable`, but keeps line feeds and tabs. For answers and messages.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     without(text, |c| acts(c) && c != '\n' && c != '\t')
 }

@@ -1,30 +1,30 @@
-//! How far a download is.
+//! Progress of downloads.
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::printable;
 
-/// Between two drawings.
+/// Time between two drawings.
 const PERIOD: Duration = Duration::from_millis(100);
 const LONGEST_NAME: usize = 32;
 const MARKS: usize = 20;
 
-/// Hears how a download goes on.
+/// Receives the progress of a download.
 pub trait Progress {
-    /// A line for a person, as "another process downloads it: waiting".
+    /// A line for people, such as "another process downloads it: waiting".
     fn note(&mut self, text: &str);
-    /// A line while nothing else is to be seen, as "asking https://huggingface.co".
+    /// A line that is shown while there is nothing else, such as "asking https://huggingface.co".
     fn wait(&mut self, _: &str) {}
-    /// A file of `size` bytes is going to be downloaded.
+    /// The download of a file of `size` bytes begins.
     fn begin(&mut self, file: &str, size: u64);
-    /// So many bytes of the file are there now, with those of earlier downloads. Comes also while nothing arrives, about
-    /// ten times a second.
+    /// `done` bytes of the file are there now, including those of earlier downloads. Called about ten times a second,
+    /// even while nothing arrives.
     fn advance(&mut self, done: u64);
     /// The file is there, or its download ended.
     fn end(&mut self);
 }
 
-/// No progress for anybody.
+/// Ignores the progress.
 impl Progress for () {
     fn note(&mut self, _: &str) {}
     fn begin(&mut self, _: &str, _: u64) {}
@@ -32,8 +32,8 @@ impl Progress for () {
     fn end(&mut self) {}
 }
 
-/// A line on stderr that is drawn again and again if that is a terminal, else one line at a file's beginning. Notes come
-/// as `PROGRAM: NOTE`.
+/// A line on stderr, redrawn if that is a terminal; otherwise one line when a file begins. Notes are printed as
+/// `PROGRAM: NOTE`.
 pub struct Bar {
     program: String,
     terminal: bool,
@@ -70,8 +70,8 @@ impl Progress for Bar {
 
     fn advance(&mut self, done: u64) {
         let Some(line) = self.line.due(done, Instant::now()).filter(|_| self.terminal) else { return };
-        // Not in the last column, where some terminals begin a line. Spaces cover what was longer before: not each
-        // console of Windows knows the sequence that clears a line.
+        // Leave the last column free, since some terminals begin a new line there. Spaces cover the rest of a
+        // longer line, because not every Windows console knows the sequence that clears a line.
         let width =
             terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
         let width = width.saturating_sub(1);
@@ -129,7 +129,7 @@ impl ProgressLine {
     }
 }
 
-/// A number of bytes as people read it.
+/// A number of bytes in readable form.
 pub fn bytes(count: u64) -> String {
     let mut value = count as f64;
     let mut units = ["bytes", "KiB", "MiB", "GiB", "TiB"].into_iter();

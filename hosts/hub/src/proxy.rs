@@ -1,10 +1,10 @@
-//! Proxies from the environment, by the scheme of what is asked for, as curl reads them. ureq's own reading takes one
-//! variable for all schemes.
+//! Proxies from the environment, by the scheme of the URL, as curl reads them. ureq itself uses one variable for all
+//! schemes.
 use std::env;
 
 use ureq::Proxy;
 
-/// The proxy for a scheme, "http" or "https". One whose URL is none is passed over.
+/// The proxy for a scheme, "http" or "https". An invalid URL is ignored.
 pub fn proxy_for(scheme: &str) -> Option<Proxy> {
     choose(scheme, &|name| env::var(name).ok())
 }

@@ -8,18 +8,18 @@ use crate::error::{Error, Result};
 use crate::http::Step;
 use crate::list::{List, is_commit};
 
-/// The longest list that is read.
+/// Maximum size of a list.
 const LONGEST_LIST: usize = 64 << 20;
-/// The longest that a list may take.
+/// Maximum time for a list.
 const SLOWEST_LIST: Duration = Duration::from_secs(600);
 
-/// A wait of which people are told.
+/// The wait after which the user is told.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// An answer for a list.
+/// The result of asking for a list.
 pub enum Listed {
     Here(List),
-    /// The hub was not reached, and why.
+    /// The hub was not reached, for this reason.
     Away(String),
 }
 
@@ -74,7 +74,7 @@ fn parse(text: &[u8]) -> Option<List> {
     Some(list)
 }
 
-/// Reads an answer: its status, and its text where that is 200. Or says why there is none.
+/// Reads an answer: its status, and its text if that is 200. The error says why there is none.
 fn read(hub: &mut Hub, url: &str) -> Result<std::result::Result<(u16, Vec<u8>), String>> {
     let began = Instant::now();
     let endpoint = hub.endpoint().into_owned();
@@ -103,7 +103,7 @@ fn read(hub: &mut Hub, url: &str) -> Result<std::result::Result<(u16, Vec<u8>), 
     }
 }
 
-/// Why the hub refuses.
+/// The reason why the hub refuses.
 pub fn refusal(hub: &Hub, status: u16, file: &str) -> Error {
     let endpoint = hub.endpoint();
     let repo = &hub.name.repo;

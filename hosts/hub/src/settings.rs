@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// Where models are. [`Settings::from_env`] reads what huggingface_hub reads.
+/// The hub and the cache to use. [`Settings::from_env`] reads the same variables as huggingface_hub.
 #[derive(Clone)]
 pub struct Settings {
     /// The hub's URL, without a slash at its end (`HF_ENDPOINT`).
@@ -14,7 +14,7 @@ pub struct Settings {
     pub cache: PathBuf,
     /// Sent to the endpoint alone (`HF_TOKEN`, or the file that a login left).
     pub token: Option<String>,
-    /// The hub is not asked (`HF_HUB_OFFLINE`).
+    /// Never ask the hub (`HF_HUB_OFFLINE`).
     pub offline: bool,
 }
 
@@ -42,7 +42,7 @@ impl Environment<'_> {
         }
     }
 
-    /// The value of a variable: an empty one is not set.
+    /// The value of a variable; an empty one counts as not set.
     fn value(&self, name: &str) -> Option<OsString> {
         (self.get)(name).filter(|value| !value.is_empty())
     }
@@ -56,7 +56,7 @@ impl Environment<'_> {
         matches!(value.as_str(), "1" | "true" | "yes" | "on")
     }
 
-    /// A path from a variable, with the home folder for ~.
+    /// A path from a variable, with ~ replaced by the home folder.
     fn path(&self, name: &str) -> Option<PathBuf> {
         let path = PathBuf::from(self.value(name)?);
         match (path.strip_prefix("~"), &self.home) {

@@ -14,7 +14,7 @@ use server::{COMMIT, List, Server, sha256};
 const GUARD: Duration = Duration::from_secs(60);
 const NAME: &str = "tiny-Q4_K_M.gguf";
 
-/// Keeps what it hears.
+/// Records the progress calls.
 #[derive(Default)]
 struct Heard {
     lines: Vec<String>,
@@ -47,7 +47,7 @@ impl Progress for Heard {
 
 struct World {
     hub: Server,
-    /// Deleted with this.
+    /// Deleted when this is dropped.
     _folder: tempfile::TempDir,
     settings: Settings,
     data: Vec<u8>,
@@ -101,7 +101,7 @@ impl World {
         self.model().join("blobs").join(format!("{}.incomplete", sha256(&self.data)))
     }
 
-    /// Asks, and stops once `ready` says so.
+    /// Resolves the model, and sets the stop flag once `ready` returns true.
     fn stopped_when(&self, ready: impl Fn() -> bool) -> Error {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -225,7 +225,7 @@ fn damage_is_found_and_deleted() {
     fs::write(world.part(), [b'x'; 1000]).unwrap();
     world.finds();
     assert_eq!(world.hub.downloads(), [0, 1000, 0]);
-    // A blob that was cut is no copy.
+    // A truncated blob is not used.
     fs::write(world.blob(), &world.data[..1000]).unwrap();
     world.finds();
 }
@@ -386,7 +386,7 @@ fn two_that_ask_at_once_download_once() {
         let lists =
             || world.hub.with(|state| state.seen.iter().filter(|lines| lines[0].contains("/api/")).count());
         wait_until(|| lists() == 2 && !world.hub.downloads().is_empty());
-        // One of them can be stopped while it waits for the other.
+        // A process can be stopped while it waits for the other.
         let error = world.stopped_when(|| lists() == 3);
         assert_eq!(error.to_string(), "stopped");
         world.hub.stall.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The things that all requests share.
+//! State that all requests share.
 use crate::api::pairs::Template;
 use crate::failure::{Failure, Result};
 use crate::fields::Fields;
@@ -16,19 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct App {
     pub options: Options,
     pub models: Arc<Models>,
-    /// Bytes that clients make the server hold (`--max-memory`).
+    /// The memory that clients make the server hold (`--max-memory`).
     pub memory: Memory,
-    /// Threads for what may take long.
+    /// Threads for long work.
     pub work: Work,
-    /// Loading, serving, draining, cancelling.
+    /// The state of the server: loading, serving, draining or cancelling.
     pub life: Life,
     pub keys: Keys,
     pub tls: Tls,
-    /// It listens on a loopback address.
+    /// The server listens on a loopback address.
     pub local: bool,
-    /// Fields of requests that were not known, and passed over.
+    /// Number of unknown request fields that were ignored.
     pub ignored_fields: AtomicU64,
-    /// Responses that are kept (`--keep-responses`).
+    /// Stored responses (`--keep-responses`).
     pub store: Store,
     pub tracer: Tracer,
     /// `--rerank-template`.
@@ -38,7 +38,7 @@ pub struct App {
 }
 
 impl App {
-    /// Err: what is wrong with the options.
+    /// Err: the error in the options.
     pub fn new(options: Options) -> std::result::Result<Self, String> {
         let tls = Tls::new(&options)?;
         let tracer = Tracer::new(options.otlp_endpoint.as_deref())?;
@@ -58,13 +58,13 @@ impl App {
             store: Store::new(options.keep_responses),
             tracer,
             template,
-            // Ids of an earlier process are not given again.
+            // Ids of an earlier process are not issued again.
             next_id: AtomicU64::new(RandomState::new().hash_one("id")),
             options,
         })
     }
 
-    /// Passes over the fields that nobody took, or refuses them with `--strict`.
+    /// Ignores unknown fields, or refuses them with `--strict`.
     pub fn unknown_fields(&self, fields: &Fields) -> Result<()> {
         let names: Vec<_> = fields.unknown().collect();
         match names.first() {

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers, counted while they are held.
+//! Bodies of requests and answers, whose bytes are counted while they are held.
 mod eager;
 mod json;
 
@@ -18,12 +18,13 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 use std::io;
 
-/// Bytes of a whole answer that are given to the connection at once: what it has not taken stays counted.
+/// Bytes of a whole answer that are passed to the connection at once. Bytes that it has not taken stay
+/// counted.
 const PIECE: usize = 64 << 10;
-/// The least room for a body's bytes.
+/// Minimum capacity for a body's bytes.
 const LEAST: usize = 4 << 10;
 
-/// Reads the fields of a request, and its length. They are counted as they arrive.
+/// Reads the fields of a request, and its length. The bytes are counted as they arrive.
 pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
     let bytes = receive(call, body).await?;
     let length = bytes.len();
@@ -48,7 +49,7 @@ fn parse(mut bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<
     Ok(Fields::new(fields))
 }
 
-/// The body's bytes. Their room grows up to the length in the request's head, if there is one.
+/// Reads the body's bytes. The buffer grows up to the length in the request's head, if there is one.
 async fn receive(call: &mut Call, body: Body) -> Result<Vec<u8>> {
     let most = call.app.options.max_body;
     let length = body.size_hint().exact().map_or(most, |length| most.min(length as usize));
@@ -70,7 +71,7 @@ async fn receive(call: &mut Call, body: Body) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The body has more than `most` bytes.
+/// The failure for a body of more than `most` bytes.
 pub fn too_large(most: usize) -> Failure {
     let message = format!("the body has more than {most} bytes");
     Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
@@ -85,7 +86,7 @@ fn refused(error: axum::Error) -> Failure {
     Failure::new(StatusCode::BAD_REQUEST, "invalid_http", "the request's body is not valid HTTP/1.1")
 }
 
-/// A whole answer. `call` lives until the connection has taken it.
+/// The body of a whole answer. `call` lives until the connection has taken it.
 pub fn counted(text: String, call: Call) -> Body {
     Body::from_stream(stream::unfold((Bytes::from(text), call), |(mut text, call)| async move {
         let piece = text.split_to(text.len().min(PIECE));

@@ -1,4 +1,4 @@
-//! Why a request gets no answer, and how each API says so.
+//! Failures of requests, and their form in each API.
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -9,17 +9,17 @@ pub type Result<T> = std::result::Result<T, Failure>;
 #[derive(Clone, Debug)]
 pub struct Failure {
     pub status: StatusCode,
-    /// A word for programs, like `context_length_exceeded`.
+    /// A code for programs, like `context_length_exceeded`.
     pub code: &'static str,
     pub message: String,
-    /// Seconds after which the client should try again; 0: it need not.
+    /// Seconds after which the client should try again; 0: it should not.
     pub retry_after: u32,
 }
 
-/// The library's words before the size of a prompt that is too long; the most tokens are the last number behind it.
+/// The library's words before the size of a prompt that is too long. The last number behind it is the maximum.
 const PROMPT_HAS: &str = "the prompt has ";
 
-/// How an API's error objects look.
+/// The form of an API's error objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     OpenAi,
@@ -59,16 +59,17 @@ impl Failure {
             _ => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
         };
         let message = match error.kind() {
-            // The engine's own message is for administrators, who can raise its limits.
+            // The engine's message is for administrators, who can raise its limits.
             QueueFull => "the server has as many requests as it takes: try again later".to_owned(),
-            // The client knows its own body, and no other JSON.
+            // The client knows only its own body, so positions are given in that.
             _ => crate::options::name_fields(&error.message().replacen("chat.json: ", "", 1)),
         };
         let again = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
         Self { retry_after: u32::from(again), ..Self::new(status, code, message) }
     }
 
-    /// In the words at which clients shorten a prompt, where it is too long. `kind`: the part of the request that it is.
+    /// If a prompt is too long, uses the words on which clients shorten it. `kind`: the name of the prompt in the
+    /// request.
     pub fn of_prompt(mut self, kind: &str) -> Self {
         let (place, rest) = self.message.split_at(self.message.find(PROMPT_HAS).unwrap_or(0));
         let numbers = || rest.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
@@ -84,7 +85,7 @@ impl Failure {
         self
     }
 
-    /// The failure of a request of a list behind `count` others, where it names its place.
+    /// The failure of a request in a list behind `count` others, with its index corrected.
     pub fn behind(mut self, count: usize) -> Self {
         const FRONT: &str = "request ";
         let place = self.message.strip_prefix(FRONT).and_then(|rest| rest.split_once(':'));

@@ -1,11 +1,12 @@
-//! The fields of a request's body. Each part of the server takes the fields that it knows as a struct; nobody needs to know
-//! all of them. What is left in the end is unknown.
+//! The fields of a request's body. Each part of the server takes the fields that it knows as a struct, and none needs
+//! to know all of them. The fields that are left in the end are unknown.
 use crate::failure::{Failure, Result};
 use crate::request::passed_over::PASSED_OVER;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
 
-/// Names of one thing, and the place of the object that has them. The first that is there counts, the API's own before others'.
+/// Groups of names for one field, each with the path of the object that has them. The first name that is present
+/// counts; the API's own precedes others'.
 const NAMES: &[(&str, &[&str])] = &[
     ("", &["repetition_penalty", "repeat_penalty"]),
     ("options", &["repeat_penalty", "repetition_penalty"]),
@@ -17,7 +18,7 @@ const NAMES: &[(&str, &[&str])] = &[
 #[derive(Debug, Default)]
 pub struct Fields {
     map: Map<String, Value>,
-    /// Where it stands in the body; empty: it is the body.
+    /// Path of the object in the body; empty: it is the body.
     path: &'static str,
 }
 
@@ -34,7 +35,7 @@ impl Fields {
         fields
     }
 
-    /// Leaves one name of each thing.
+    /// Keeps one name of each field.
     fn settle(&mut self) {
         for (_, names) in NAMES.iter().filter(|(path, _)| *path == self.path) {
             let there: Vec<_> = names.iter().filter(|name| self.map.contains_key(**name)).collect();
@@ -44,7 +45,7 @@ impl Fields {
         }
     }
 
-    /// Takes the fields of `T`. A failure names the field, and what it must be.
+    /// Takes the fields of `T`. A failure names the field and its valid values.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut own = Map::new();
         for name in names_of::<T>() {
@@ -59,7 +60,7 @@ impl Fields {
         self.map.get(name)
     }
 
-    /// Takes one field as it is.
+    /// Takes one field unchanged.
     pub fn take_value(&mut self, name: &str) -> Option<Value> {
         self.map.remove(name)
     }
@@ -75,24 +76,24 @@ impl Fields {
         self.settle();
     }
 
-    /// Where a field stands in the body.
+    /// Path of a field in the body.
     fn place(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// Makes what nobody took of an object in this one unknown here.
+    /// Adds the unknown fields of an inner object to those of this one.
     pub fn leave(&mut self, inner: Self) {
         let names: Vec<_> = inner.map.keys().map(|name| inner.place(name)).collect();
         self.map.extend(names.into_iter().zip(inner.map.into_values()));
     }
 
-    /// The fields that nobody took, and that have a meaning here.
+    /// The fields that nothing has taken, except those that may be ignored.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         self.map.keys().map(String::as_str).filter(|name| !PASSED_OVER.contains(name))
     }
 }
 
-/// Reads `value`, which stands at `path` of the body.
+/// Reads `value`, which is at `path` of the body.
 pub fn read<T: DeserializeOwned>(value: Value, path: &str) -> Result<T> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let inner = error.path().to_string();
@@ -106,7 +107,7 @@ pub fn read<T: DeserializeOwned>(value: Value, path: &str) -> Result<T> {
     })
 }
 
-/// serde's own messages, as far as they come, in the words of the others.
+/// Rewords those of serde's messages that can occur.
 fn words(message: &str) -> String {
     match message.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected ")) {
         Some((_, wanted)) => format!("must be {}", kind(wanted)),
@@ -155,7 +156,7 @@ fn names_of<T: DeserializeOwned>() -> &'static [&'static str] {
     names
 }
 
-/// The numbers that a field takes.
+/// The numbers that a field accepts.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     low: i64,

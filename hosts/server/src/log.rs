@@ -15,7 +15,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Where lines go. None: to stderr.
+/// The log file. None: stderr.
 pub struct Log(Option<LogFile>);
 
 #[derive(Clone)]
@@ -25,7 +25,7 @@ struct LogFile {
 }
 
 impl Log {
-    /// Begins to log for the whole process.
+    /// Starts logging for the whole process.
     pub fn start(options: &Options) -> io::Result<Self> {
         let log = Self(options.log_file.clone().map(LogFile::open).transpose()?);
         let writer = match log.0.clone() {
@@ -35,7 +35,7 @@ impl Log {
         let builder = tracing_subscriber::fmt()
             .with_max_level(options.log_level)
             .with_writer(writer)
-            .log_internal_errors(false); // a line that cannot be written is lost; there is nowhere to say so
+            .log_internal_errors(false); // a line that cannot be written is lost, and cannot be reported
         match options.log_format {
             LogFormat::Json => {
                 builder.json().flatten_event(true).finish().with(own(options.log_level)).init()
@@ -49,7 +49,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Opens the file again, which may have been moved away.
+    /// Reopens the file, which may have been moved away.
     pub fn reopen(&self) -> io::Result<()> {
         if let Some(log) = &self.0 {
             let file = open(&log.path)?;
@@ -70,7 +70,7 @@ impl LogFile {
     }
 }
 
-/// The libraries under the server tell warnings alone, unless all is wanted.
+/// Libraries log only warnings, unless everything is wanted.
 fn own(level: Level) -> Targets {
     let others = if level == Level::TRACE { level } else { level.min(Level::WARN) };
     Targets::new().with_default(others).with_target("bn_server", level).with_target("access", level)
@@ -108,7 +108,7 @@ where
         }
         let mut line = String::new();
         context.format_fields(Writer::new(&mut line), event)?;
-        // Texts of others must not do more than print.
+        // Escape untrusted texts.
         writeln!(out, " {}", bn_hub::printable(&line))
     }
 }

@@ -30,9 +30,9 @@ use tokio::runtime::{Builder, Runtime};
 
 const FAILURE: u8 = 1;
 const WRONG_OPTION: u8 = 2;
-/// Threads of the runtime. They only pass bytes on: the engine's need the others.
+/// Threads of the runtime. They only pass bytes on, and the engine's threads need the cores.
 const THREADS: usize = 2;
-/// The most that the end of engines may take: a compilation that does not end must not delay it.
+/// Maximum time for the end of engines, so that a compilation that does not end cannot delay it.
 const ENGINES_END: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// On stderr, whatever is logged.
+/// Prints on stderr, independently of the log.
 fn say(status: u8, words: &str) -> ExitCode {
     let _ = writeln!(std::io::stderr(), "bn-server: {words}");
     ExitCode::from(status)
@@ -75,7 +75,7 @@ fn run(runtime: Runtime, options: Options, log: Log) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Err: the exit status, and why.
+/// Err: the exit status, and the reason.
 async fn start(options: Options, log: Log) -> Result<(Arc<App>, Open), (u8, String)> {
     let signals = Signals::new().map_err(|error| (FAILURE, format!("signals: {error}")))?;
     let mut app = App::new(options).map_err(|why| (WRONG_OPTION, why))?;

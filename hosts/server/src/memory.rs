@@ -1,6 +1,6 @@
 //! One limit for all memory that clients make the server hold: bodies, the values in them, answers, and what streams
-//! have unread. Bytes are counted before they are there, as well as they can be known. What does not fit is refused rather
-//! than delayed, so that it blocks nothing.
+//! have unread. Bytes are counted before they are allocated, as far as they can be known. A request that does not fit
+//! is refused rather than delayed, so that it blocks nothing.
 use crate::failure::{Failure, Result};
 use axum::http::StatusCode;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Memory {
 }
 
 impl Lease {
-    /// Counts `bytes` more.
+    /// Adds `bytes` to the lease.
     pub fn take(&mut self, bytes: usize) -> Result<()> {
         let count = &self.of.0;
         let grow = |used: usize| used.checked_add(bytes).filter(|used| *used <= count.most);
@@ -63,7 +63,7 @@ impl Lease {
         self.held
     }
 
-    /// Counts `bytes` less.
+    /// Returns `bytes` of the lease.
     pub fn give(&mut self, bytes: usize) {
         let bytes = bytes.min(self.held);
         self.held -= bytes;

@@ -1,4 +1,5 @@
-//! The way of a request: its body, its model, what the engine runs for it, its answer. APIs differ in `Api` alone.
+//! Runs a request: reads its body, takes its model, submits the engine's requests, and writes the answer. APIs
+//! differ only in `Api`.
 use crate::api::Route;
 use crate::app::App;
 use crate::body;
@@ -18,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a stream that the server has not looked at. Nothing else counts them.
+/// Bytes of a stream that the server has not read from the engine, which nothing else counts.
 const UNSEEN: usize = 1 << 20;
 
-/// An API: reads its requests, and writes its answers.
+/// An API, which reads its requests and writes its answers.
 pub trait Api: Sized + Send + 'static {
-    /// Reads the body's fields. What it leaves in `fields` is unknown. It runs on a thread for such work.
+    /// Reads the body's fields. Fields that it leaves in `fields` are unknown. It runs on a worker thread.
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)>;
 
     /// The whole answer, in the order of the requests.
@@ -34,30 +35,30 @@ pub trait Api: Sized + Send + 'static {
         "text/event-stream"
     }
 
-    /// The beginning of a stream.
+    /// Writes the beginning of a stream.
     fn begin(&mut self, _out: &mut String) {}
 
-    /// News of the request `at`; its last event has `finish`.
+    /// Writes an event of the request `at`, whose last event has `finish`.
     fn event(&mut self, _out: &mut String, _at: usize, _event: &bn::Event) {}
 
-    /// A request of a stream failed; others go on.
+    /// Writes the failure of a request of a stream; others go on.
     fn failed(&mut self, _out: &mut String, _at: usize, _failure: &Failure) {}
 
-    /// The end of a stream. `failed`: one of its requests did.
+    /// Writes the end of a stream. `failed`: one of its requests failed.
     fn end(&mut self, _out: &mut String, _totals: &Totals, _failed: bool) {}
 }
 
-/// The engine's work for a request.
+/// The engine's requests for a client's request.
 pub struct Generation {
     /// `samples` for each prompt, those of a prompt together; then those that do not count as output (`scores`).
     pub requests: Vec<bn::Request>,
     pub samples: usize,
-    /// How many of the last requests only score prompts.
+    /// Number of requests, at the end of the list, that only score prompts.
     pub scores: usize,
     pub stream: bool,
-    /// The body's bytes that say what the work costs, where it is not the body's length.
+    /// The number of bytes by which the work is estimated, if not the body's length.
     pub cost: Option<usize>,
-    /// A whole answer of more requests than the queue takes: one portion of them is submitted behind the other.
+    /// The answer has more requests than fit in the queue, so they are submitted in portions.
     pub portions: bool,
 }
 
@@ -110,20 +111,20 @@ impl Totals {
 /// A request before its body is read.
 pub struct Call {
     pub app: Arc<App>,
-    /// Unlike others' of this server.
+    /// Unique on this server.
     pub id: u64,
     /// Seconds since 1970.
     pub created: u64,
     pub shape: Shape,
     pub peer: Option<IpAddr>,
     pub trace: Option<Trace>,
-    /// Gets the model's name, for the access log.
+    /// Receives the model's name, for the access log.
     pub model: Answering,
-    /// How long it waited for its model.
+    /// How long the request waited for its model.
     pub loading: Duration,
-    /// The part of `--max-memory` that its body and answer take.
+    /// The part of `--max-memory` that the request's body and answer take.
     pub lease: Lease,
-    /// Until all of it is submitted.
+    /// Held until everything is submitted.
     pub submits: Option<Arc<()>>,
 }
 
@@ -148,12 +149,13 @@ impl Call {
         }
     }
 
-    /// A seed for a request without one. Neighbours' must not overlap, as samples use consecutive seeds.
+    /// A seed for a request without one. Seeds of neighbouring requests must not overlap, because samples use
+    /// consecutive seeds.
     pub fn seed(&self) -> u64 {
         RandomState::new().hash_one(self.id)
     }
 
-    /// The answer is there as a whole.
+    /// Records the complete answer in the trace.
     pub fn traced(&self, totals: &Totals) {
         if let Some(trace) = &self.trace {
             trace.tokens(totals.prompt, totals.generated);
@@ -171,7 +173,7 @@ fn path_of(parts: &Parts) -> &str {
     parts.extensions.get::<&'static Route>().map_or_else(|| parts.uri.path(), |route| route.path)
 }
 
-/// How errors look on a path.
+/// The form of errors on a path.
 pub fn shape_of(path: &str) -> Shape {
     if path.starts_with("/v1/messages") {
         Shape::Anthropic
@@ -187,7 +189,7 @@ pub async fn answer<A: Api>(app: Arc<App>, parts: Parts, body: Body) -> Response
     answer_with(app, parts, body, async |call, fields, length| run::<A>(call, fields, length).await).await
 }
 
-/// Answers a request whose body's fields say what is run, if anything is.
+/// Answers a request whose body's fields decide what is run, if anything.
 pub async fn answer_with(
     app: Arc<App>,
     parts: Parts,
@@ -212,7 +214,7 @@ fn traceparent(headers: &HeaderMap) -> Option<&str> {
     headers.get("traceparent").and_then(|value| value.to_str().ok())
 }
 
-/// Runs what the fields of a body of so many bytes ask for.
+/// Runs the request with the fields of a body of `length` bytes.
 pub async fn run<A: Api>(mut call: Call, fields: Fields, length: usize) -> Result<Response<Body>> {
     let held = take_model(&mut call, &fields).await?;
     let work = call.app.clone();
@@ -262,7 +264,7 @@ async fn submit<A: Api>(
     for request in &mut generation.requests {
         request.no_stream = !generation.stream;
         request.adapter = held.adapter().cloned();
-        // A token that the model lacks cannot come.
+        // Remove tokens that the model lacks, which cannot be generated.
         request.sampling.logit_bias.retain(|(token, _)| u64::from(*token) < held.info.vocab_size);
         request.trace = call.trace.as_ref().map(Trace::of_engine);
         request.max_unread_bytes = generation.stream.then_some(call.app.options.max_unread.min(UNSEEN));
@@ -299,7 +301,7 @@ async fn begin(
     Ok((held, streams))
 }
 
-/// The name of a request's prompt for its client.
+/// The client's name for a request's prompt.
 fn kind_of(request: &bn::Request) -> &'static str {
     match (&request.task, &request.prompt) {
         (bn::Task::Embed(_), _) => "input",
@@ -309,7 +311,7 @@ fn kind_of(request: &bn::Request) -> &'static str {
     }
 }
 
-/// Waits for all requests. One failed, so the whole answer failed.
+/// Waits for all requests. If one fails, the whole answer fails.
 async fn whole<A: Api>(
     mut call: Call,
     mut held: Held,
@@ -321,7 +323,7 @@ async fn whole<A: Api>(
     let mut totals = Totals::default();
     let generating = generation.requests.len() - generation.scores;
     let queue = held.options.queue as usize;
-    // Others find room in the queue beside a portion.
+    // A portion leaves room in the queue for other requests.
     let portion = if generation.requests.len() > queue { queue.div_ceil(2) } else { queue };
     let mut requests = generation.requests.into_iter();
     let fields = call.lease.held();
@@ -350,7 +352,7 @@ async fn whole<A: Api>(
             answers.push(answer);
         }
     }
-    drop(held); // the model may be let go while the client reads
+    drop(held); // the model may be unloaded while the client reads
     let app = call.app.clone();
     let size = answers.iter().map(held_by).sum();
     let (mut call, text) = app
@@ -369,7 +371,7 @@ fn held_by(answer: &bn::Answer) -> usize {
     answer.logprobs.len() * 64 + embedding * 14 + answer.text.len() + answer.reasoning.len()
 }
 
-/// Why a request has no answer; None: it has one, or a part.
+/// The failure of a request; None: it has an answer, or a part of one.
 pub fn failure_of(finish: &bn::Finish) -> Option<Failure> {
     let nothing = finish.usage.generated_tokens == 0;
     let failed = match finish.reason {

@@ -1,12 +1,13 @@
-//! Responses that are kept for `previous_response_id` and to be read again, within a bound of bytes: the oldest go first.
+//! Responses that are stored for `previous_response_id` and for reading, within a limit of bytes: the oldest are
+//! dropped first.
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a response's places in the maps.
+/// Bytes of a response's entries in the maps.
 const PLACE: usize = 256;
 
-/// A response and the conversation that it ends, both as JSON.
+/// A response and its conversation, both as JSON.
 #[derive(Debug)]
 pub struct Kept {
     pub response: String,
@@ -17,7 +18,7 @@ pub struct Kept {
 #[derive(Default)]
 struct State {
     by_id: HashMap<String, (u64, Arc<Kept>)>,
-    /// The oldest first.
+    /// Ids by age, the oldest first.
     by_age: BTreeMap<u64, String>,
     bytes: usize,
     next: u64,
@@ -25,7 +26,7 @@ struct State {
 
 pub struct Store {
     most: usize,
-    /// Whoever knows an id may read its response, so nobody should guess those of others.
+    /// Key for ids. Whoever knows an id may read the response, so ids must not be guessable.
     key: RandomState,
     state: Mutex<State>,
 }
@@ -46,13 +47,13 @@ impl State {
 }
 
 impl Store {
-    /// `most` bytes; 0: nothing is kept.
+    /// Creates a store of `most` bytes; 0: nothing is stored.
     pub fn new(most: u64) -> Self {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         Self { most, key: RandomState::new(), state: Mutex::default() }
     }
 
-    /// Whether anything may be kept.
+    /// Whether anything may be stored.
     pub fn keeps(&self) -> bool {
         self.most > 0
     }
@@ -66,7 +67,7 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a response. False: it is larger than all that may be kept.
+    /// Stores a response. False: it is larger than the limit.
     pub fn put(&self, id: &str, mut kept: Kept) -> bool {
         kept.response.shrink_to_fit();
         kept.items.shrink_to_fit();
@@ -92,7 +93,7 @@ impl Store {
         self.lock().by_id.get(id).map(|(_, kept)| kept.clone())
     }
 
-    /// Lets a response go. False: it is not there.
+    /// Removes a response. False: it is not stored.
     pub fn remove(&self, id: &str) -> bool {
         self.lock().remove(id)
     }

@@ -1,4 +1,5 @@
-//! An answer that streams: events of the engine become the API's text as they come, and hanging up cancels.
+//! A streamed answer: events of the engine become the API's text as they arrive. If the client hangs up, the
+//! request is cancelled.
 use crate::body::{self, Writer};
 use crate::models::Held;
 use crate::run::{Api, Call, Generation, Totals, failure_of};
@@ -8,7 +9,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::select_all;
 use tokio::task::yield_now;
 
-/// Events that are written together.
+/// Maximum number of events that are written together.
 const TURN: usize = 64;
 
 pub fn response<A: Api>(
@@ -47,7 +48,7 @@ async fn write<A: Api>(
             return;
         }
         out.clear();
-        yield_now().await; // a fast model always has more
+        yield_now().await; // a fast model always has more events
         let Some(events) = all.next().await else { break };
         for (at, event) in &events {
             let failure = event.finish.as_ref().and_then(failure_of);

@@ -1,6 +1,6 @@
-//! Threads for long work, so that the runtime's few serve other clients meanwhile. Each queue has its own threads, so nothing
-//! quick waits for something slow. Within a queue, clients that used its threads least and ask for least come first, as do
-//! those that have waited longest.
+//! Threads for long work, so that the few threads of the runtime serve other clients meanwhile. Each queue has its own
+//! threads, so quick work never waits for slow work. Within a queue, clients that used its threads least, ask for least
+//! or have waited longest come first.
 mod grammar;
 
 use grammar::Grammars;
@@ -10,17 +10,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Bytes of text that are read and tokenized where they are: some 0.5 ms.
+/// Texts below this size are read and tokenized at once, in some 0.5 ms.
 const SHORT: usize = 4 << 10;
-/// Longer ones are slow work: 30 ms.
+/// Texts from this size on are slow work, of 30 ms.
 const LONG: usize = 256 << 10;
-/// A client waits this much longer for each KiB that it sent.
+/// Milliseconds that a client waits longer for each KiB that it sent.
 const MS_OF_KIB: i64 = 64;
-/// So many for clients' addresses.
+/// Number of buckets for clients' addresses.
 const BUCKETS: usize = 256;
 const THREADS: usize = 2;
 
-/// Where work waits. Grammars may take seconds; those that did not the last time have a queue of their own.
+/// The queues of work. Grammars may take seconds; those that were quick the last time have a queue of their
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkQueue {
     AtOnce,
@@ -32,11 +33,11 @@ pub enum WorkQueue {
     Grammar(Option<u64>),
 }
 
-/// The queues that have threads, and how nice these are: some run for seconds beside the engine's.
+/// The nice values of the queues' threads; some run for seconds beside the engine's.
 const QUEUES: [i32; 4] = [0, 10, 0, 10];
 
 impl WorkQueue {
-    /// For a body of so many bytes.
+    /// The queue for a body of `bytes` bytes.
     pub fn of(bytes: usize) -> Self {
         match bytes {
             ..SHORT => Self::AtOnce,
@@ -45,7 +46,7 @@ impl WorkQueue {
         }
     }
 
-    /// For writing an answer of so many bytes.
+    /// The queue for writing an answer of `bytes` bytes.
     pub fn of_answer(bytes: usize) -> Self {
         if bytes < LONG { Self::AtOnce } else { Self::Slow }
     }
@@ -61,7 +62,7 @@ impl WorkQueue {
     }
 }
 
-/// Who asks, and for how much.
+/// The client of a job, and the job's size.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     pub peer: Option<IpAddr>,
@@ -80,11 +81,11 @@ struct Queues {
 
 struct State {
     queues: [Vec<Job>; QUEUES.len()],
-    /// Jobs that threads run now.
+    /// Number of running jobs.
     running: usize,
-    /// Jobs so far.
+    /// Number of jobs so far.
     count: u64,
-    /// The threads' lately, in milliseconds. It halves each second.
+    /// Recent thread time of each bucket in milliseconds, halved every second.
     used: [u64; BUCKETS],
     halved: Instant,
 }
@@ -97,12 +98,12 @@ struct Job {
     run: Run,
 }
 
-/// Does the work, and returns what tells so to the one who waits.
+/// Does the work, and returns a function that reports it to the waiting task.
 type Run = Box<dyn FnOnce() -> Told + Send>;
 type Told = Box<dyn FnOnce() + Send>;
 
 impl Job {
-    /// The least is next.
+    /// The job with the least score is next.
     fn score(&self, used: &[u64; BUCKETS], now: Instant) -> i64 {
         let waited = now.saturating_duration_since(self.since).as_millis() as i64;
         used[self.bucket] as i64 + (self.bytes >> 10) as i64 * MS_OF_KIB - waited
@@ -124,7 +125,7 @@ impl State {
 }
 
 impl Queues {
-    /// The state is whole whenever the lock is free.
+    /// A poisoned lock is ignored, because the state is consistent whenever the lock is free.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,9 +141,9 @@ impl Queues {
         id
     }
 
-    /// A thread of a queue.
+    /// The loop of a queue's thread.
     fn serve(&self, index: usize) {
-        #[cfg(target_os = "linux")] // where the priority is that of the thread
+        #[cfg(target_os = "linux")] // where the call sets the thread's priority
         let _ = rustix::process::setpriority_process(None, QUEUES[index]);
         let mut state = self.lock();
         loop {
@@ -177,7 +178,7 @@ fn bucket_of(peer: Option<IpAddr>) -> usize {
     hash as usize % BUCKETS
 }
 
-/// Work that somebody waits for. Without them, it does not begin.
+/// A queued job and the task that waits for it. If this is dropped, the job does not begin.
 struct Waiting<'a> {
     queues: &'a Queues,
     index: usize,
@@ -191,7 +192,7 @@ impl Drop for Waiting<'_> {
         let Some(at) = queue.iter().position(|job| job.id == self.id) else { return };
         let job = queue.remove(at);
         drop(state);
-        // To free all that it holds may take long.
+        // Free the job on a thread, since that may take long.
         let cost = Cost { peer: None, bytes: 0 };
         self.queues.put(
             0,
@@ -221,7 +222,8 @@ impl Work {
         Ok(Self { queues, grammars: Grammars::default() })
     }
 
-    /// Runs `f`, on a thread of the queue. It does not begin if this is dropped before. A panic goes on here.
+    /// Runs `f` on a thread of the queue. If the future is dropped before, `f` does not begin. A panic is
+    /// passed on.
     pub async fn run<T: Send + 'static>(
         &self,
         queue: WorkQueue,
@@ -241,7 +243,7 @@ impl Work {
         done.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// The queue to submit these requests in, which came in a body of so many bytes.
+    /// The queue for submitting these requests, which came in a body of `bytes` bytes.
     pub fn queue_of(&self, requests: &[bn::Request], bytes: usize) -> WorkQueue {
         self.grammars.queue_of(requests, bytes).unwrap_or(WorkQueue::of(bytes))
     }
@@ -251,7 +253,7 @@ impl Work {
         self.grammars.submitted(queue, well, took);
     }
 
-    /// How much waits or is at work.
+    /// Number of waiting and running jobs.
     pub fn working(&self) -> usize {
         let state = self.queues.lock();
         state.running + state.queues.iter().map(Vec::len).sum::<usize>()

@@ -23,7 +23,7 @@ def errors(browser):
 
 
 def picture(browser, folder, name, width, height, dark=False):
-    """Screenshot of a screen of that size; also for phones, which are narrower than Chromium's window can be."""
+    """Screenshot at a screen size, which may be narrower than Chromium's window can be, for phones."""
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width, "the page is too wide"

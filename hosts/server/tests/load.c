@@ -69,7 +69,7 @@ static void ask(int fd, int number, int tokens) {
     must(write(fd, request, (size_t)length) == length, "write");
 }
 
-// True when the answer has ended.
+// Returns true when the answer has ended.
 static bool take(struct stream *stream, size_t *bytes) {
     static char data[TAIL + (1 << 16)];
     memcpy(data, stream->tail, TAIL);

@@ -94,7 +94,7 @@ class Demo(ServerTest):
             self.assertEqual(len(keys), len(set(keys)), keys)
             return dict(pairs)
 
-        # A character's first byte has many tokens behind it that are parts of characters.
+        # Many tokens that are parts of characters may follow a character's first byte.
         for prompt in ["17+25=", "caf\u00e9 \u65e5\u672c \U0001f600"]:
             body = json.dumps({"prompt": prompt, "echo": True, "logprobs": 32, "max_tokens": 4, "temperature": 0})
             _, _, data = self.server.request("POST", "/v1/completions", body, parse=False)
@@ -263,7 +263,7 @@ class Demo(ServerTest):
             self.assertEqual(drafted["choices"], plain["choices"])
             counts, none = [answer["usage"]["completion_tokens_details"] for answer in (drafted, plain)]
             self.assertEqual(none, {"reasoning_tokens": 0, "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0})
-            # It drafts for itself.
+            # The model drafts for itself.
             self.assertEqual(counts["rejected_prediction_tokens"], 0)
             seconds = re.search(rb"\nbn_spec_decode_drafting_seconds_total (.*)", server.get("/metrics")[1]).group(1)
             self.assertEqual(float(seconds) > 0, counts["accepted_prediction_tokens"] > 0)
@@ -384,7 +384,7 @@ class Demo(ServerTest):
             self.assertEqual(text, json.dumps(json.loads(text), separators=(",", ":")))
             text = ask(json_schema={**schema, "x-guidance": {"whitespace_flexible": False}}, json_whitespace="flexible", seed=seed)
             self.assertEqual(text, json.dumps(json.loads(text), separators=(",", ":")))
-            # At most a space after a separator, or a line break and indentation.
+            # At most a space follows a separator, or a line break and indentation.
             self.assertRegex(ask(json_schema=schema, seed=seed), r"^([^\s:,]|[:,] ?|\n( {0,32}|\t{1,16})(?!\s))*$")
         self.assertEqual(ask(json_schema={"const": "x", "format": "of no name"}), '"x"')
         for more in [{"grammar": 'root ::= "a" [bc]{3}'}, {"guided_regex": "a[bc]{3}"},

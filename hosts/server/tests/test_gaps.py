@@ -1,4 +1,4 @@
-"""What clients of other servers ask for: names, formats beside tools, budgets, pages of other sites, positions of errors."""
+"""Requests of clients of other servers: names, formats beside tools, budgets, pages of other sites, positions of errors."""
 import subprocess
 import unittest
 

@@ -91,7 +91,7 @@ REFUSED = {
     **{f"a query with {c}": (400, get(line=b"GET /health?x%s HTTP/1.1\r\n" % c.encode())) for c in '"<>[\\]^`{|}'},
     "a query with a bad code": (400, get(line=b"GET /health?x=%zz HTTP/1.1\r\n")),
     "a query that ends in a code": (400, get(line=b"GET /health?x=%2 HTTP/1.1\r\n")),
-    # Fields that must be right.
+    # Fields that must be valid.
     "no Host": (400, get(b"")),
     "two Hosts": (400, get(HOST + HOST)),
     "two Hosts in HTTP/1.0": (400, get(HOST + HOST, b"GET /health HTTP/1.0\r\n")),
@@ -153,26 +153,26 @@ TAKEN = {
 }
 
 
-# Taken, although the standard forbids or only allows it. What follows is a request of its own.
+# Accepted, although the standard forbids it or only allows it. The following bytes are a separate request.
 LENIENT = {
     # A line may end with LF alone (RFC 9112, 2.2).
     "bare LF in a head": b"GET /health HTTP/1.1\nHost: localhost\n\n",
     "one bare LF in a head": b"GET /health HTTP/1.1\r\nHost: localhost\nX: y\r\n\r\n",
-    # Empty lines in front may be passed over (the same).
+    # Leading empty lines may be ignored (the same section).
     "two empty lines in front": b"\r\n\r\n" + get(),
     # Equal lengths may stand for one (RFC 9110, 8.6).
     "two equal lengths": post(LENGTH + LENGTH),
-    # A fragment is left out: it has no meaning here.
+    # A fragment is ignored, because it has no meaning here.
     "a target with a fragment": get(line=b"GET /health#x HTTP/1.1\r\n"),
     "a query with a fragment": get(line=b"GET /health?x#y HTTP/1.1\r\n"),
 }
 
-# Chunks that only hyper takes. They and all others are the last request of a connection.
+# Chunks that only hyper accepts. A request with any chunks is the last one of its connection.
 LENIENT_CHUNKS = {
     # A length beside chunks does not count (RFC 9112, 6.1).
     "both lengths": CHUNKED + b"Content-Length: 4\r\n\r\n" + chunks(BODY),
     "both lengths, the other way round": post(b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", chunks(BODY)),
-    # White space and extensions behind a size are passed over up to the end of the line; only their length is bounded.
+    # White space and extensions behind a size are skipped up to the end of the line; only their length is bounded.
     "bare LF at the end": CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n\n"),
     "a space behind a size": CHUNKED + b"\r\ne \r\n" + BODY + b"\r\n0\r\n\r\n",
     "a size with many zeros": CHUNKED + b"\r\n" + b"0" * 40 + b"e\r\n" + BODY + b"\r\n0\r\n\r\n",

@@ -215,7 +215,7 @@ class Files(ServerTest):
         self.assertEqual(self.server.ok("/api/show", {"model": "encoder"})["capabilities"], ["embedding"])
         self.assertIn("completion", self.server.ok("/api/show", {"model": "llama:latest"})["capabilities"])
         self.assertEqual(listed["none"]["details"]["family"], "")
-        # It need not be loaded to be let go.
+        # The model need not be loaded to be unloaded.
         self.assertEqual(self.server.ok("/api/generate", {"model": "llama", "keep_alive": 0})["done_reason"], "unload")
         self.assertEqual(self.server.get("/api/ps")[1]["models"], [])
 

@@ -60,7 +60,7 @@ class Rerank(ServerTest):
         for a, b in zip(other, (yes, no)):
             self.assertAlmostEqual(a, 1 - b, places=6)
         self.refused("/v1/rerank", {**body, "template": "{query}{document}={4|xyzzy}"}, "'xyzzy', which is not one token")
-        # A space before the words belongs to them, here to words that are no token with it.
+        # A space before the words belongs to them; here they are not tokens with it.
         self.refused("/v1/rerank", {**body, "template": "{query}{document}= {4|9}"}, "' 4', which is not one token")
 
     def test_documents_share_what_stands_before_them(self):

@@ -62,7 +62,7 @@ class Responses(ServerTest):
         streamed = self.streamed({**body, "seed": 1})
         items = {item["type"]: item for item in streamed["output"]}
         self.assertEqual(json.loads(items["function_call"]["arguments"]), {"city": "Paris"})
-        # What comes at once is one text, in which a line break stands for the call.
+        # A whole answer has one text, with a line break in place of the call.
         whole, parts = ["\n".join(item["content"][0]["text"] for item in answer["output"] if item["type"] == "message") for answer in (data, streamed)]
         self.assertEqual(parts, whole)
 
@@ -147,7 +147,7 @@ class Responses(ServerTest):
         text = "user: x\nassistant: <think>\n"
         self.assertEqual((item["type"], item["summary"], item["content"]), ("reasoning", [], [{"type": "reasoning_text", "text": text}]))
         self.assertEqual(self.plain(self.streamed(body)), self.plain(data))
-        # It comes back as the beginning of the assistant's turn.
+        # The item is sent back as the beginning of the assistant's turn.
         said = {"role": "assistant", "content": "y"}
         again = {"input": [asked[0], item, said, {"role": "user", "content": "z"}], "temperature": 0}
         without = {**again, "input": [asked[0], said, {"role": "user", "content": "z"}]}

@@ -22,7 +22,7 @@ asks() {
 }
 
 "$(dirname "$0")/../../../tests/c/wine.sh" "$server" --version > "$dir/body" 2> "$dir/err" || fail "--version ended with $?"
-# Not by wine.sh, which would get the signal in its place.
+# Not through wine.sh, which would get the signal instead.
 "${WINE:-wine}" "$server" --port 0 2> "$dir/err" &
 pid=$!
 for _ in $(seq 300); do

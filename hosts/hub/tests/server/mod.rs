@@ -1,4 +1,4 @@
-//! A small hub on 127.0.0.1 that answers as badly as it is told to. Large files are redirected to another port.
+//! A small hub on 127.0.0.1 that misbehaves as it is told to. Large files are redirected to another port.
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,24 +11,24 @@ use sha1::Digest as _;
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// How it answers.
+/// The behavior of the hub.
 #[derive(Default)]
 pub struct State {
     pub files: Vec<(String, Vec<u8>)>,
-    /// Listed in place of the right sizes.
+    /// A size that is listed instead of the right ones.
     pub size: Option<u64>,
-    /// In place of a list.
+    /// An answer instead of a list.
     pub list: Option<List>,
-    /// Needed for files.
+    /// The token that files require.
     pub token: Option<String>,
-    /// For the next downloads: end them after so many bytes.
+    /// Numbers of bytes after which the next downloads end.
     pub cuts: VecDeque<usize>,
-    /// Downloads that have a wrong byte.
+    /// Number of next downloads that get a wrong byte.
     pub damaged: usize,
     pub no_ranges: bool,
-    /// Downloads go on and on.
+    /// Downloads never end.
     pub endless: bool,
-    /// Lines and headers of requests.
+    /// Request lines and headers that were received.
     pub seen: Vec<Vec<String>>,
 }
 
@@ -37,7 +37,7 @@ pub enum List {
     Status(u16),
     Text(String),
     Endless,
-    /// Nothing comes.
+    /// The hub sends nothing.
     Silent,
 }
 

@@ -1,4 +1,4 @@
-//! POST /v1/embeddings, and what Ollama's share with it.
+//! POST /v1/embeddings, and the parts that Ollama's embeddings share with it.
 use super::openai::prompt_usage;
 use crate::api::write;
 use crate::failure::{Failure, Result};
@@ -12,7 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The number of an embedding's elements that a request asks for: the first ones of the model's.
+/// The number of elements that a request asks for: the first ones of the model's embedding.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Size(Option<usize>);
 
@@ -26,7 +26,8 @@ impl Size {
         Ok(Self(usize::try_from(asked).ok().filter(|_| asked < own)))
     }
 
-    /// The vector of an answer. One of length 1 has it again once it is cut, as models are trained to be cut (Matryoshka).
+    /// The vector of an answer. If it had length 1, it is normalized again after it is cut, as models are trained for
+    /// (Matryoshka).
     pub fn vector(self, answer: bn::Answer) -> Vec<f32> {
         self.cut(answer.finish.embedding.unwrap_or_default())
     }

@@ -29,7 +29,7 @@ const FAMILIES: &[Marks] = &[
 
 const MARK: bn::Tokenize = bn::Tokenize { add_special: false, parse_special: true };
 
-/// Whether a model has tokens to fill in the middle.
+/// Whether a model has control tokens for filling in the middle.
 pub fn is_known(model: &bn::Model) -> bool {
     family(model).is_some()
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// A model, or its adapter of this name: as OpenAI has it, with Anthropic's fields and some of this server.
+/// A model, or its adapter of this name, in OpenAI's form, with Anthropic's fields and some of this server.
 fn entry(model: &Model, name: &str) -> Value {
     let created = UNIX_EPOCH + Duration::from_secs(model.created);
     let mut entry = json!({
@@ -69,7 +69,7 @@ pub async fn model(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     }
 }
 
-/// The one that `?model=` names, or else one that is loaded, if any is: who asks without a name means the only model.
+/// The model that `?model=` names, or else a loaded one, if any: a request without a name means the only model.
 async fn meant(app: &App, parts: &Parts) -> Result<Model, Response<Body>> {
     if let Some(name) = query(parts, "model") {
         return app.models.find(&name).await.map(|(model, _)| model).ok_or_else(|| no_model(&name, parts));
@@ -86,7 +86,7 @@ fn query(parts: &Parts, name: &str) -> Option<String> {
     Some(percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned())
 }
 
-/// For the page: times in milliseconds.
+/// Statistics for the page; times are in milliseconds.
 pub async fn stats(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     let model = match meant(&app, &parts).await {
         Ok(model) => model,
@@ -160,7 +160,7 @@ pub async fn metrics(app: Arc<App>, _: Parts, _: Body) -> Response<Body> {
         metrics::loaded(&mut out, models.iter().map(|model| (model.name.as_str(), model.loaded.is_some())));
         out.push_str(&metrics::together(&engines));
     } else {
-        // The engine says its other states itself.
+        // The other states are in the engine's own metrics.
         out.push_str(&engines.pop().map_or_else(|| metrics::LOADING.to_owned(), |(_, text)| text));
     }
     let (exported, dropped) = app.tracer.counts();
@@ -187,7 +187,7 @@ pub async fn version(_: Arc<App>, _: Parts, _: Body) -> Response<Body> {
     write::response(&json!({"version": bn::version()}))
 }
 
-/// As llama.cpp has it.
+/// The same object as llama.cpp's.
 pub async fn props(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
     let model = match meant(&app, &parts).await {
         Ok(model) => model,

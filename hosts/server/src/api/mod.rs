@@ -23,14 +23,15 @@ use std::sync::Arc;
 
 pub type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
-/// A path and what answers there.
+/// A path and its handler.
 pub struct Route {
     pub method: &'static str,
-    /// `{*rest}` is what follows; `serve::Rest` has it.
+    /// `{*rest}` matches the rest of the path, which `serve::Rest` holds.
     pub path: &'static str,
-    /// Needs no key.
+    /// The route needs no key.
     pub open: bool,
-    /// Works while the model is loading, while the server drains, and where all connections are in use.
+    /// The route works while the model is loading, while the server drains, and when all connections are in
+    /// use.
     pub always: bool,
     pub handle: fn(Arc<App>, Parts, Body) -> Answering,
 }
@@ -43,7 +44,7 @@ const fn get(path: &'static str, handle: fn(Arc<App>, Parts, Body) -> Answering)
     Route { method: "GET", ..post(path, handle) }
 }
 
-/// Always there, without a key.
+/// A route that always works, without a key.
 const fn open(path: &'static str, handle: fn(Arc<App>, Parts, Body) -> Answering) -> Route {
     Route { open: true, always: true, ..get(path, handle) }
 }

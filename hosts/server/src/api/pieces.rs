@@ -1,4 +1,4 @@
-//! An answer's pieces in the order in which they came, for APIs that set reasoning, texts and calls apart.
+//! An answer's pieces in order, for APIs that separate reasoning, texts and calls.
 use std::mem;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,18 +10,18 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Its place in the answer.
+    /// Index in the answer.
     pub index: usize,
     pub kind: Kind,
-    /// A call has its arguments here.
+    /// The text; of a call, its arguments.
     pub text: String,
 }
 
-/// The news of a piece.
+/// A change of a piece.
 pub enum Step<'a> {
-    /// It has no text yet.
+    /// The piece begins, without text.
     Begin(&'a Piece),
-    /// This text, which the piece has already, is new.
+    /// This text was appended to the piece.
     More(&'a Piece, &'a str),
     End(Piece),
 }
@@ -31,7 +31,7 @@ pub enum Step<'a> {
 pub struct Pieces {
     open: Option<Piece>,
     begun: usize,
-    /// A call came, and no text since.
+    /// A call came, and no text after it.
     behind_call: bool,
 }
 
@@ -58,7 +58,7 @@ impl Pieces {
         self.say(Kind::Text, event.text.get(told..).unwrap_or_default(), each);
     }
 
-    /// Ends the last piece. An answer of nothing is an empty text.
+    /// Ends the last piece. An empty answer becomes an empty text.
     pub fn finish(&mut self, each: Each) {
         if self.begun == 0 {
             self.begin(Kind::Text, each);
@@ -66,7 +66,7 @@ impl Pieces {
         self.end(each);
     }
 
-    /// All pieces of a whole answer, which is as one event.
+    /// All pieces of a whole answer, which is treated as one event.
     pub fn of(text: String, reasoning: String, calls: Vec<bn::ToolCall>) -> Vec<Piece> {
         let part = |call: bn::ToolCall| bn::ToolCallPart {
             index: 0,
@@ -88,10 +88,10 @@ impl Pieces {
         all
     }
 
-    /// Adds to a piece of this kind, which begins unless it is open.
+    /// Appends to a piece of this kind, which begins unless one is open.
     fn say(&mut self, kind: Kind, mut text: &str, each: Each) {
         if kind == Kind::Text && !text.is_empty() && mem::take(&mut self.behind_call) {
-            // The engine sets texts apart by it, where they are one.
+            // The engine adds this line break between texts; here each text is a piece.
             text = text.strip_prefix('\n').unwrap_or(text);
         }
         if text.is_empty() {
@@ -134,7 +134,7 @@ mod tests {
         bn::ToolCallPart { index, id: some(id), name: some(id), arguments: arguments.to_owned(), text_before }
     }
 
-    /// The kinds and texts of the pieces of these events, which must be as the steps tell them.
+    /// The kinds and texts of the pieces of these events. Checks that they agree with the steps.
     fn told(events: &[(&str, &str, &[bn::ToolCallPart])]) -> Vec<(String, String)> {
         let (mut pieces, mut open, mut all) = (Pieces::default(), String::new(), Vec::new());
         let mut each = |step: Step| match step {

@@ -14,16 +14,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Bytes of an answer that a token takes: up to ten digits and a comma.
+/// Bytes of an answer per token: up to ten digits and a comma.
 const BYTES_OF_TOKEN: usize = 11;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Own {
     text: Option<Value>,
-    /// vLLM's.
+    /// vLLM's name of the text.
     prompt: Option<Value>,
-    /// llama.cpp's.
+    /// llama.cpp's name of the text.
     content: Option<Value>,
     #[serde(alias = "add_special")]
     add_special_tokens: Option<bool>,
@@ -84,6 +84,6 @@ fn text(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     };
     let text = held.model.detokenize(&tokens).map_err(|error| held.failure(&error))?;
     call.lease.take(3 * text.len())?;
-    // Under vLLM's name and llama.cpp's.
+    // The text under vLLM's and llama.cpp's names.
     Ok(json!({"prompt": text, "content": text}).to_string())
 }

@@ -1,21 +1,21 @@
-//! How answers are put into text: as JSON, as events of a stream, as lines of JSON.
+//! Serializes answers: as JSON, as events of a stream, as lines of JSON.
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
 use serde::Serialize;
 
-/// Nothing of ours fails to serialize: keys are texts, and numbers that JSON has not are null.
+/// Serialization cannot fail here: keys are texts, and numbers that JSON lacks become null.
 pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// An event without a name.
+/// Writes an event without a name.
 pub fn data(out: &mut String, data: &impl Serialize) {
     out.push_str("data: ");
     out.push_str(&json(data));
     out.push_str("\n\n");
 }
 
-/// An event of this name, which is its object's type too.
+/// Writes an event of this name, which is also its object's type.
 pub fn event(out: &mut String, name: &str, fields: &impl Serialize) {
     #[derive(Serialize)]
     struct Typed<'a, T> {
@@ -29,7 +29,7 @@ pub fn event(out: &mut String, name: &str, fields: &impl Serialize) {
     data(out, &Typed { r#type: name, fields });
 }
 
-/// A line of a stream of JSON.
+/// Writes a line of a stream of JSON.
 pub fn line(out: &mut String, value: &impl Serialize) {
     out.push_str(&json(value));
     out.push('\n');

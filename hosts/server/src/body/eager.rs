@@ -1,4 +1,4 @@
-//! An answer that is made whether or not its client reads it. What waits for the client is counted, and bounded.
+//! An answer that is made whether or not its client reads it. The unread bytes are counted and bounded.
 use super::PIECE;
 use crate::app::App;
 use crate::memory::Lease;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use tokio::task::JoinSet;
 
-/// The body that `make` writes in a task of its own, which ends when nobody wants the body any more.
+/// The body that `make` writes in a task of its own, which ends when the body is dropped.
 pub fn eager<F: Future<Output = ()> + Send + 'static>(app: &App, make: impl FnOnce(Writer) -> F) -> Body {
     let inbox = Inbox::new(app.memory.lease());
     let mut task = JoinSet::new();
@@ -52,14 +52,14 @@ impl Waiting {
     }
 }
 
-/// The maker's side. Without a word of the end, the answer is cut.
+/// The writing side. If it is dropped without an end, the answer is cut off.
 pub struct Writer {
     inbox: Inbox,
     most: usize,
 }
 
 impl Writer {
-    /// False: it is too much.
+    /// Appends data. False: too much is unread.
     pub fn put(&self, data: &[u8]) -> bool {
         let mut waiting = self.inbox.lock();
         if waiting.data.len() + data.len() > self.most || waiting.lease.take(data.len()).is_err() {
@@ -95,7 +95,7 @@ impl Reader {
         let mut waiting = self.inbox.lock();
         let count = waiting.data.len().min(PIECE);
         match waiting.end {
-            // More is unread than may be, or no memory is left for it. The connection is closed.
+            // Too much is unread, or no memory is left for it. The connection is closed.
             End::Cut => {
                 Poll::Ready(Some(Err(io::Error::other("the client left too much of the answer unread"))))
             }
@@ -107,7 +107,7 @@ impl Reader {
             _ => {
                 waiting.lease.give(count);
                 let piece = waiting.data.drain(..count).collect();
-                waiting.data.shrink_to(PIECE); // what is not counted shall not be there
+                waiting.data.shrink_to(PIECE); // data that is not counted must not be kept
                 Poll::Ready(Some(Ok(piece)))
             }
         }

@@ -1,4 +1,4 @@
-//! JSON of bodies: bounded before it is parsed.
+//! JSON in bodies, which is bounded before it is parsed.
 use crate::failure::{Failure, Result};
 use axum::http::StatusCode;
 use serde::Deserialize as _;
@@ -7,19 +7,21 @@ use std::borrow::Cow;
 
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Arrays and objects in each other.
+    /// Nesting of arrays and objects.
     pub depth: usize,
-    /// Values, names included.
+    /// Number of values, names included.
     pub items: usize,
 }
 
-/// Bytes that `values` take which came in so many bytes: each in a tree, and the texts in the tree, rewritten and joined.
+/// Bytes that `values` values take that came in `bytes` bytes: each value in a tree, and the texts in the tree,
+/// rewritten and joined.
 pub fn cost(values: usize, bytes: usize) -> usize {
     const VALUE: usize = 140;
     values.saturating_mul(VALUE).saturating_add(bytes.saturating_mul(3))
 }
 
-/// Checks that the bytes can be an object within the limits. An upper bound of its values.
+/// Checks that the bytes can be an object within the limits. Returns an upper bound of the number of its
+/// values.
 pub fn check(bytes: &[u8], limits: Limits) -> Result<usize> {
     let (mut depth, mut items, mut at) = (0, 0, 0);
     if let Err(error) = std::str::from_utf8(bytes) {
@@ -30,7 +32,7 @@ pub fn check(bytes: &[u8], limits: Limits) -> Result<usize> {
             0 => return Err(nul(bytes, at)),
             b'"' => at = end_of_string(bytes, at + 1)?,
             b'[' | b'{' => depth += 1,
-            // One too many is found by the parser.
+            // The parser reports an extra bracket.
             b']' | b'}' if depth > 0 => depth -= 1,
             _ => {}
         }
@@ -46,7 +48,7 @@ pub fn check(bytes: &[u8], limits: Limits) -> Result<usize> {
     Ok(items + 1)
 }
 
-/// The closing quote of a string, whose first byte is at `at`. What is wrong in it but a NUL is found by the parser.
+/// The closing quote of the string whose first byte is at `at`. The parser reports all errors in it except a NUL.
 fn end_of_string(bytes: &[u8], mut at: usize) -> Result<usize> {
     while let Some(byte) = bytes.get(at) {
         match byte {
@@ -63,7 +65,7 @@ fn nul(bytes: &[u8], at: usize) -> Failure {
     wrong(bytes, at, "the body has a NUL character")
 }
 
-/// JSON without the NUL characters of its strings, which the engine does not take.
+/// JSON without the NUL characters of its strings, which the engine refuses.
 pub fn without_nul(json: &[u8]) -> Cow<'_, [u8]> {
     const NUL: &[u8] = b"\\u0000";
     if !json.windows(NUL.len()).any(|bytes| bytes == NUL) {
@@ -83,7 +85,7 @@ pub fn without_nul(json: &[u8]) -> Cow<'_, [u8]> {
     out.into()
 }
 
-/// Parses an object that was checked.
+/// Parses an object that `check` has accepted.
 pub fn object(bytes: &mut [u8]) -> Result<Map<String, Value>> {
     let parsed = match value(bytes) {
         Err(_) if mend_surrogates(bytes) => value(bytes),
@@ -108,7 +110,8 @@ fn value(bytes: &[u8]) -> serde_json::Result<Value> {
     reader.end().map(|()| value)
 }
 
-/// Writes \ufffd for surrogates that stand alone: JavaScript cuts texts between two. True: there were some.
+/// Replaces lone surrogates by \ufffd, since JavaScript may cut a text between two. Returns true if there
+/// were some.
 fn mend_surrogates(bytes: &mut [u8]) -> bool {
     let (mut at, mut found) = (0, false);
     while at < bytes.len() {
@@ -127,7 +130,7 @@ fn mend_surrogates(bytes: &mut [u8]) -> bool {
     found
 }
 
-/// The number of an escape like \u1234 there.
+/// The number of an escape like \u1234 at this position.
 fn unit(bytes: &[u8], at: usize) -> Option<u16> {
     let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

@@ -15,7 +15,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// The name of what was asked for: the model's, or its adapter's.
+    /// The name that was asked for: the model's, or its adapter's.
     pub fn shown(&self) -> &str {
         let adapter = self.adapter.and_then(|at| self.adapters.get(at));
         adapter.map_or(&self.name, |(name, _)| name)
@@ -25,7 +25,7 @@ impl Held {
         self.adapter.and_then(|at| self.adapters.get(at)).map(|(_, adapter)| adapter)
     }
 
-    /// How long the model stays after this request if no other comes. Where there are several models.
+    /// Sets how long the model stays after this request if no other comes. Only with several models.
     pub fn keep(&self, time: Duration) {
         let _ = self.keep.set(time);
     }

@@ -1,4 +1,4 @@
-//! The thread that loads models and lets go of them.
+//! The thread that loads and unloads models.
 use super::held::Held;
 use super::list::Listing;
 use super::load::Unloaded;
@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 impl Models {
-    /// Does what is to be done until the server ends.
+    /// Loads and unloads models until the server ends.
     pub fn run(self: &Arc<Self>) {
         loop {
             let missed = self.serve(&mut self.lock());
@@ -29,7 +29,7 @@ impl Models {
                 state.measure();
             }
             let step = match wanted.filter(|_| !plausible) {
-                Some(at) => Step::Load(at), // it fails at once, and nothing is let go for it
+                Some(at) => Step::Load(at), // it fails at once, and no model is unloaded for it
                 None => state.residence.turn(wanted, self.now()),
             };
             match step {
@@ -58,7 +58,7 @@ impl Models {
         }
     }
 
-    /// The model that is to be loaded next, and whether its files may be one.
+    /// The model to load next, and whether its files may be a model.
     fn look_at_wanted(&self) -> (Option<usize>, bool) {
         let state = self.lock();
         let wanted = state.wanted();
@@ -74,7 +74,7 @@ impl Models {
         }
     }
 
-    /// Gives waiting requests their models. Returns those of clients that hung up just now.
+    /// Gives waiting requests their models. Returns the holds of clients that have just hung up.
     fn serve(self: &Arc<Self>, state: &mut State) -> Vec<Held> {
         let mut missed = Vec::new();
         for waiter in std::mem::take(&mut state.waiters) {

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Behind a name, as Ollama's clients have it.
+/// The tag that Ollama's clients append to a name.
 const TAG: &str = ":latest";
 /// The model in the library.
 pub const DEMO: &str = "bn-demo";
@@ -13,13 +13,13 @@ pub const DEMO: &str = "bn-demo";
 /// A model of the list.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// For clients. Empty: the model says it itself, once it is loaded.
+    /// The name for clients. Empty: the model's own name is used once it is loaded.
     pub name: String,
     /// A file, a folder, `hf:OWNER/NAME` or `builtin:echo`. None: the demo.
     pub path: Option<PathBuf>,
     pub options: ModelOptions,
     pub files: Files,
-    /// Its file is there. It may come back.
+    /// The model's file exists. A missing one may come back.
     pub present: bool,
 }
 
@@ -50,10 +50,10 @@ fn weights_in(folder: &Path) -> u64 {
         .fold(0, |sum, about| about.len().saturating_add(sum))
 }
 
-/// Where the list is from.
+/// The list of models, and its source.
 pub struct List {
     pub models: Vec<Listing>,
-    /// Looked at again for what came later.
+    /// The folder, which is scanned again for new models.
     pub folder: Option<Folder>,
     /// Models are loaded when they are asked for, and requests name them.
     pub several: bool,
@@ -66,7 +66,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The models that are in it now.
+    /// The models that are in the folder now.
     pub fn models(&self) -> Vec<Listing> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_model(path)).collect();
@@ -109,7 +109,7 @@ impl List {
         }
     }
 
-    /// Each name must be that of one model, and of no adapter.
+    /// Checks that each name belongs to one model only, and to no adapter.
     fn checked(self) -> Result<Self, String> {
         let is_double = |(at, model): &(usize, &Listing)| self.find(&model.name) != Some(*at);
         match self.models.iter().enumerate().find(is_double) {
@@ -118,8 +118,8 @@ impl List {
         }
     }
 
-    /// Takes what is in the folder now. Models keep their places: those whose files are gone are not there, and new ones
-    /// come behind the others. Of two with one name, the first one counts.
+    /// Merges the models that are in the folder now. Models keep their indices: those whose files are gone are marked
+    /// as absent, and new ones are appended. Of two with the same name, the first one counts.
     pub fn merge(&mut self, found: Vec<Listing>) {
         for model in &mut self.models {
             let now = found.iter().find(|found| found.path == model.path);
@@ -133,7 +133,7 @@ impl List {
         }
     }
 
-    /// The places of those that are there, as clients see them: in the list's order, or a folder's by name.
+    /// The indices of the present models in the order for clients: the list's order, or by name for a folder.
     pub fn present(&self) -> Vec<usize> {
         let mut places: Vec<_> = (0..self.models.len()).filter(|at| self.models[*at].present).collect();
         if self.folder.is_some() {
@@ -142,7 +142,7 @@ impl List {
         places
     }
 
-    /// The model of this name, or that with an adapter of this name.
+    /// The model of this name, or the one with an adapter of this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         let exact = |name: &str| {
             let has = |model: &Listing| {
@@ -162,7 +162,7 @@ impl Listing {
         Self { name, path, options, files, present: true }
     }
 
-    /// Whether its files may be those of a model. One that is loaded is not let go for others.
+    /// Whether the files may be a model. No loaded model is unloaded for others.
     pub fn is_plausible(&self) -> bool {
         let options = &self.options;
         let mut models =
@@ -181,7 +181,7 @@ impl Listing {
     }
 }
 
-/// `NAME=PATH`, where the name may be missing, and options behind semicolons.
+/// Parses `NAME=PATH`, without a name if there is none, and options behind semicolons.
 fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
     let mut parts = item.split(';');
     let first = parts.next().unwrap_or_default();
@@ -214,17 +214,17 @@ fn is_model(path: &Path) -> bool {
     about.is_file() && bn_hub::is_model(&name)
 }
 
-/// Whether it is the path of nothing.
+/// Whether nothing exists at the path.
 fn is_missing(path: &str) -> bool {
     !path.is_empty() && !is_elsewhere(path) && !Path::new(path).exists()
 }
 
-/// In the library, or on a hub.
+/// Whether the model is in the library or on a hub.
 fn is_elsewhere(path: &str) -> bool {
     path.starts_with("builtin:") || bn_hub::is_remote(path)
 }
 
-/// Whether a look at the beginning leaves it possible that it is a model (or, with another `config`, an adapter).
+/// Whether the beginning of the file or folder may be that of a model (or, with another `config`, of an adapter).
 fn may_be(path: &Path, config: &str) -> bool {
     let head = || {
         let mut head = [0; 8];

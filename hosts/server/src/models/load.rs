@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A model that is there.
+/// A loaded model.
 pub struct Loaded {
     /// The client's name for it.
     pub name: String,
@@ -27,15 +27,15 @@ pub struct Loaded {
     pub adapters: Vec<(String, bn::Adapter)>,
 }
 
-/// Why a model is not there.
+/// The reason why a model is not loaded.
 #[derive(Clone, Debug)]
 pub struct Unloaded {
     pub message: String,
     /// An option does not fit the model.
     pub wrong_option: bool,
-    /// The server's end stopped it.
+    /// The end of the server stopped the loading.
     pub stopped: bool,
-    /// Room that another model leaves may help.
+    /// Unloading another model may help.
     pub lacks_memory: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct Unloaded {
 pub struct Loader {
     pub on_span: Option<bn::OnSpan>,
     pub check: Check,
-    /// Set when the server ends.
+    /// Set at the end of the server.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Err: why an option of the server does not fit a model.
+/// A check of the server's options. Err: why one does not fit a model.
 pub type Check = Box<dyn Fn(&bn::Model) -> Result<(), String> + Send + Sync>;
 
 impl From<bn::Error> for Unloaded {
@@ -100,7 +100,7 @@ impl Loader {
         Ok(Loaded { name, engine, model, info, manners, options: options.clone(), path, files, adapters })
     }
 
-    /// The path of a model that may be one by name on a hub. It is downloaded then.
+    /// The path of a model. A model that is named on a hub is downloaded.
     fn resolve(&self, path: &Path) -> Result<PathBuf, Unloaded> {
         let Some(name) = path.to_str().filter(|name| bn_hub::is_remote(name)) else {
             return Ok(path.to_owned());
@@ -187,7 +187,7 @@ fn log(level: bn::LogLevel, line: &str) {
 }
 
 impl Loaded {
-    /// Says for the log how the model is served.
+    /// A line for the log on how the model is served.
     pub fn summary(&self) -> String {
         let stats = self.engine.stats().unwrap_or_default();
         let options = &self.options;
@@ -208,7 +208,7 @@ impl Loaded {
         )
     }
 
-    /// A conversation for the engine, in a form that the model's template takes.
+    /// A conversation for the engine, in a form that the model's template accepts.
     pub fn chat(&self, conversation: Conversation) -> crate::failure::Result<bn::Chat> {
         forms::chat(conversation, &self.model, self.manners)
     }

@@ -1,5 +1,5 @@
-//! The models that clients may ask for: which are loaded, which requests hold them, which wait. One at a time is loaded or
-//! let go, on a thread of its own (keeper.rs), which alone changes what is loaded.
+//! The models that clients may ask for: which are loaded, which requests hold them, and which wait. One at a time is
+//! loaded or unloaded, by a thread of its own (keeper.rs), which alone changes the set of loaded models.
 mod held;
 mod keeper;
 mod list;
@@ -24,26 +24,26 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
-/// Status of the server's end: an option does not fit the model.
+/// Exit status of the server: an option does not fit the model.
 const WRONG_OPTION: u8 = 2;
-/// The same: the model cannot be loaded.
+/// Exit status of the server: the model cannot be loaded.
 const NO_MODEL: u8 = 3;
 
 pub struct Models {
     loader: Loader,
-    /// Names that are not there are the first one's.
+    /// Unknown names mean the first model.
     any_model: bool,
-    /// Whether the first model is there, or the status to end with. It is None until that is known.
+    /// Whether the first model is loaded, or the status to end with. None until that is known.
     ready: watch::Sender<Option<std::result::Result<(), u8>>>,
     /// An engine died.
     died: watch::Sender<bool>,
     state: Mutex<State>,
-    /// Something changed that the thread may have to act on.
+    /// Notified when something changed that the thread may have to act on.
     changed: Condvar,
     start: Instant,
 }
 
-/// A model of the list as it is now.
+/// The current state of a model in the list.
 #[derive(Clone)]
 pub struct Model {
     /// The client's name for it.
@@ -55,9 +55,9 @@ pub struct Model {
     /// When they were written, in seconds since 1970.
     pub created: u64,
     pub adapters: Vec<String>,
-    /// None: it is not loaded.
+    /// The loaded model; None: it is not loaded.
     pub loaded: Option<Arc<Loaded>>,
-    /// How long it stays if nobody asks for it. `FOREVER`: for good.
+    /// How long it stays without requests. `FOREVER`: always.
     pub left: Duration,
 }
 
@@ -99,7 +99,7 @@ impl Models {
         self.start.elapsed()
     }
 
-    /// Waits until the only model is loaded; several need not be. Err: the status to end with.
+    /// Waits until the only model is loaded. Does not wait with several models. Err: the status to end with.
     pub async fn ready(&self) -> std::result::Result<(), u8> {
         let mut ready = self.ready.subscribe();
         let known = ready.wait_for(Option::is_some).await;
@@ -111,7 +111,7 @@ impl Models {
         let _ = self.died.subscribe().wait_for(|died| *died).await;
     }
 
-    /// There are several, and requests name theirs.
+    /// Whether there are several models, so that requests name theirs.
     pub fn several(&self) -> bool {
         self.lock().list.several
     }
@@ -158,7 +158,7 @@ impl Models {
         let mut state = self.lock();
         let keep = keep.filter(|_| state.list.several);
         state.residence.leave(at, keep, now);
-        // Most requests leave nothing to do, and to wake the thread costs more than all of this.
+        // Most requests leave nothing to do, and waking the thread costs more than all of this.
         let may_go = !state.waiters.is_empty() || state.residence.left(at, now) != FOREVER;
         drop(state);
         if may_go {
@@ -173,7 +173,7 @@ impl Models {
         state.list.present().into_iter().map(|at| state.model(at, now)).collect()
     }
 
-    /// The model of a name or of its adapter's, and what of both it is.
+    /// The model with this name, or with an adapter of this name; and which of both it is.
     pub async fn find(&self, name: &str) -> Option<(Model, String)> {
         let known = self.lock().list.find(name);
         if known.is_none() {
@@ -184,7 +184,7 @@ impl Models {
         Some((state.model(at, now), state.list.models[at].shown(name).0))
     }
 
-    /// Looks for models that came to the folder later. False: there is no folder.
+    /// Looks for new models in the folder. False: there is no folder.
     async fn look_again(&self) -> bool {
         let Some(folder) = self.lock().list.folder.clone() else { return false };
         if let Ok(found) = tokio::task::spawn_blocking(move || folder.models()).await {
@@ -197,7 +197,7 @@ impl Models {
         true
     }
 
-    /// Loads nothing any more, and fails what waits for a model. For the server's end.
+    /// Stops loading, and fails all requests that wait for a model. For the end of the server.
     pub fn stop(&self) {
         self.loader.stop.store(true, Ordering::Relaxed);
         let mut state = self.lock();
@@ -207,7 +207,7 @@ impl Models {
         self.changed.notify_one();
     }
 
-    /// A model is being loaded or let go.
+    /// Whether a model is being loaded or unloaded.
     pub fn busy(&self) -> bool {
         self.lock().busy
     }
@@ -221,11 +221,11 @@ impl Models {
 }
 
 fn no_model(name: Option<&str>) -> Failure {
-    // Another model's answer would pass for its own.
+    // Another model's answer would be taken for its own.
     name.map_or_else(|| Failure::invalid("'model' is missing: this server has several"), not_found)
 }
 
-/// No model has this name. The words are Ollama's, whose clients look for them.
+/// The failure for an unknown model name, in the words that Ollama's clients look for.
 pub fn not_found(name: &str) -> Failure {
     let name: String = name.chars().take(200).collect();
     Failure::new(StatusCode::NOT_FOUND, "model_not_found", format!("model '{name}' not found"))

@@ -1,40 +1,40 @@
-//! Which models are loaded, and which is next to be loaded or let go. No clock and no thread is in here: times are those
-//! since the server's start, and `turn` says what is to be done.
+//! Decides which models are loaded, and which one is loaded or unloaded next. It has no clock and no thread: times
+//! count from the server's start, and `turn` returns the next step.
 use std::time::Duration;
 
-/// Stays for good.
+/// The model always stays.
 pub const FOREVER: Duration = Duration::MAX;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Models that are loaded at a time. 0: no bound.
+    /// Maximum number of loaded models. 0: no bound.
     pub loaded: usize,
-    /// Bytes of those. 0: no bound.
+    /// Maximum bytes of loaded models. 0: no bound.
     pub bytes: u64,
-    /// How long an idle model stays where its last request did not say.
+    /// How long an idle model stays if its last request did not say.
     pub idle: Duration,
 }
 
 /// The state of one model.
 #[derive(Clone, Debug, Default)]
 pub struct Residency {
-    /// It is loaded.
+    /// The model is loaded.
     pub here: bool,
-    /// The size of its files.
+    /// Size of the model's files.
     pub file_bytes: u64,
-    /// It will need so many more (`--kv-cache`).
+    /// Bytes that it will need in addition (`--kv-cache`).
     pub more_bytes: u64,
-    /// It was found to have, while it is here.
+    /// Bytes that it was found to use while it is loaded.
     pub held_bytes: u64,
-    /// Requests that hold it.
+    /// Number of requests that hold it.
     users: usize,
-    /// When the last of them let go of it.
+    /// Time at which the last of them released it.
     used: Duration,
-    /// How long it stays then, if the last one said so.
+    /// How long it stays after that, if the last request said so.
     pub keep: Option<Duration>,
-    /// Another model needs its room: new requests wait.
+    /// Another model needs its room, so new requests wait.
     leaves: bool,
-    /// The last try to load it ended so, and nothing was let go since.
+    /// The last attempt to load it lacked memory, and no model was unloaded since.
     short_of_memory: bool,
 }
 
@@ -43,13 +43,13 @@ pub struct Residence {
     pub models: Vec<Residency>,
 }
 
-/// To be done next.
+/// The next thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Rest,
     Load(usize),
     LetGo(usize),
-    /// There is no room for it, and nothing to let go of.
+    /// There is no room for the model, and nothing to unload.
     Refuse(usize),
 }
 
@@ -58,7 +58,7 @@ impl Residency {
         if self.here { self.file_bytes.max(self.held_bytes) } else { self.file_bytes }
     }
 
-    /// A request may have it at once.
+    /// Whether a request may have it at once.
     pub fn is_free(&self) -> bool {
         self.here && !self.leaves
     }
@@ -74,7 +74,7 @@ impl Residence {
         self.models[at].users += 1;
     }
 
-    /// A request lets go of it, and says how long it should stay.
+    /// A request releases the model, and says how long it should stay.
     pub fn leave(&mut self, at: usize, keep: Option<Duration>, now: Duration) {
         let model = &mut self.models[at];
         model.keep = keep;
@@ -84,7 +84,7 @@ impl Residence {
         }
     }
 
-    /// How long an idle model stays if nobody asks for it.
+    /// The time that an idle model still stays without requests.
     pub fn left(&self, at: usize, now: Duration) -> Duration {
         let model = &self.models[at];
         let stays = model.keep.unwrap_or(self.limits.idle);
@@ -92,13 +92,13 @@ impl Residence {
         if stays == FOREVER { FOREVER } else { stays.saturating_sub(idle) }
     }
 
-    /// When `turn` may have something to do though nothing happens until then.
+    /// The time at which `turn` may have something to do even if nothing happens until then.
     pub fn due(&self, now: Duration) -> Option<Duration> {
         let idle = self.loaded().filter(|at| self.models[*at].users == 0);
         idle.map(|at| self.left(at, now)).filter(|left| *left != FOREVER).min()
     }
 
-    /// Says what is to be done. `wanted`: the model that is not loaded for which a request has waited longest.
+    /// Returns the next step. `wanted`: the unloaded model for which a request has waited longest.
     pub fn turn(&mut self, wanted: Option<usize>, now: Duration) -> Step {
         let Some(wanted) = wanted else {
             self.models.iter_mut().for_each(|model| model.leaves = false);
@@ -113,7 +113,7 @@ impl Residence {
                 self.models[wanted].short_of_memory = false;
                 Step::Refuse(wanted)
             }
-            // Those that it answers come to their ends first.
+            // The requests that it is answering finish first.
             Some(at) if self.models[at].users > 0 => {
                 self.models[at].leaves = true;
                 Step::Rest
@@ -140,7 +140,7 @@ impl Residence {
         !model.short_of_memory && (loaded == 0 || count <= loaded) && (most == 0 || bytes <= most)
     }
 
-    /// The one that was used least lately; those that are in use come last.
+    /// The least recently used model; models in use come last.
     fn victim(&self) -> Option<usize> {
         self.loaded().min_by_key(|at| (self.models[*at].users > 0, self.models[*at].used))
     }
@@ -150,7 +150,7 @@ impl Residence {
         (model.here, model.used, model.keep, model.held_bytes) = (true, now, None, 0);
     }
 
-    /// It could not be loaded. True: it shall be tried again once another one is gone, which may give it the memory.
+    /// The model could not be loaded. True: try again once another one is unloaded, which may free enough memory.
     pub fn has_not_come(&mut self, at: usize, lacks_memory: bool) -> bool {
         self.models[at].short_of_memory = lacks_memory && self.victim().is_some();
         self.models[at].short_of_memory

@@ -1,4 +1,4 @@
-//! The state that requests and the thread share.
+//! The state that requests and the keeper thread share.
 use super::Model;
 use super::held::Held;
 use super::list::List;
@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 pub struct State {
     pub list: List,
     pub residence: Residence,
-    /// At the list's places.
+    /// The loaded models, by index in the list.
     pub loaded: Vec<Option<Arc<Loaded>>>,
     pub waiters: Vec<Waiter>,
-    /// Loaded though no request waits for it.
+    /// A model to load although no request waits for it.
     pub first: Option<usize>,
-    /// A model is being loaded or let go.
+    /// A model is being loaded or unloaded.
     pub busy: bool,
     pub stopped: bool,
 }
@@ -38,7 +38,7 @@ impl State {
         state
     }
 
-    /// Makes places for models that came to the list, and takes the sizes of their files. Those whose files are gone need
+    /// Adds entries for new models in the list, and updates the sizes of their files. Models whose files are gone need
     /// not stay.
     pub fn settle(&mut self) {
         self.residence.models.resize_with(self.list.models.len(), Default::default);
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    /// The place of the model that a request means, and that of its adapter.
+    /// The index of the model that a request means, and that of its adapter.
     pub fn choose(&self, name: Option<&str>) -> Option<(usize, Option<usize>)> {
         match name {
             None => (!self.list.several).then_some((0, None)),
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// The model as it is now.
+    /// The current state of the model.
     pub fn model(&self, at: usize, now: Duration) -> Model {
         let listing = &self.list.models[at];
         Model {
@@ -73,7 +73,7 @@ impl State {
         }
     }
 
-    /// The model that is to be loaded next: for the request that has waited longest.
+    /// The model to load next, for the request that has waited longest.
     pub fn wanted(&self) -> Option<usize> {
         let waited = self.waiters.iter().map(|waiter| waiter.at);
         self.first.into_iter().chain(waited).find(|at| !self.residence.models[*at].here)

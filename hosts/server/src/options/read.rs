@@ -1,4 +1,4 @@
-//! Reads arguments and variables, and says in a line what is wrong with them.
+//! Reads arguments and variables. Errors are one line.
 use super::{Adapters, ModelOptions, Options};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, Error, FromArgMatches};
@@ -12,7 +12,7 @@ const FAILURE: u8 = 1;
 const WRONG: u8 = 2;
 
 impl Options {
-    /// Those of this process. Err: it ends with this status, and all is said.
+    /// The options of this process. Err: the process ends with this status, and everything was printed.
     pub fn of_process() -> Result<Self, ExitCode> {
         let options = match read(std::env::args_os().collect()) {
             Ok(options) => options,
@@ -33,14 +33,14 @@ impl Options {
         Ok(options)
     }
 
-    /// Those of a command line, for tests.
+    /// The options of a command line, for tests.
     #[cfg(test)]
     pub fn of_arguments(arguments: &[&str]) -> Self {
         let all = std::iter::once("bn-server").chain(arguments.iter().copied());
         read(all.map(OsString::from).collect()).unwrap_or_else(|error| panic!("{}", words(&error)))
     }
 
-    /// An empty text is none.
+    /// Treats empty texts as not set.
     fn tidy(&mut self) {
         let texts = [
             &mut self.model,
@@ -71,7 +71,8 @@ pub(super) fn read(arguments: Vec<OsString>) -> Result<Options, Error> {
     Ok(options)
 }
 
-/// The variable of an option. An empty one is not set, unless it would be a key: who sets one wants no open server.
+/// The command line, with the variables of options. An empty variable is not set, unless it is that of a key: an
+/// administrator who sets that does not want an open server.
 fn command() -> Command {
     Options::command().mut_args(|arg| {
         let Some(variable) = arg.get_long().filter(|long| !ALONE.contains(long)).map(variable) else {
@@ -84,7 +85,7 @@ fn command() -> Command {
     })
 }
 
-/// Options that do something else than to serve.
+/// Options with which the program does not serve.
 const ALONE: &[&str] = &["help", "version", "completions"];
 
 fn variable(long: &str) -> String {
@@ -119,7 +120,7 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// The option, or its variable if the value is from there.
+/// The name of the option, or of its variable if the value is from there.
 fn origin(name: &str, value: &str) -> String {
     let variable = variable(name.trim_start_matches("--"));
     let given = std::env::args().any(|argument| argument.split('=').next() == Some(name));
@@ -127,7 +128,7 @@ fn origin(name: &str, value: &str) -> String {
     if is_variable { variable } else { name.to_owned() }
 }
 
-/// A number with bounds. A letter behind it is its unit: 8G is 8 GiB.
+/// Parses a number with bounds. It may have a unit: 8G is 8 GiB.
 pub(super) fn number<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
     low: u64,
     high: u64,
@@ -172,7 +173,7 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// One of several words. An empty one need not be said.
+/// Parses one of several words. An empty word is not listed in messages.
 pub(super) fn word<T: Clone + Send + Sync + 'static>(
     words: &'static [(&'static str, T)],
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -186,7 +187,7 @@ pub(super) fn word<T: Clone + Send + Sync + 'static>(
     }
 }
 
-/// Origins of pages as browsers send them, or `*`.
+/// Parses origins of pages, as browsers send them, or `*`.
 pub(super) fn origins(text: &str) -> Result<String, String> {
     let is_origin = |item: &str| {
         let known = item.trim().split_once("://").filter(|(scheme, host)| {
@@ -207,7 +208,7 @@ pub(super) fn origins(text: &str) -> Result<String, String> {
     }
 }
 
-/// `cpu`, or `cuda:0` and so on. Which of them are there is known once one is opened.
+/// Parses `cpu`, or `cuda:0` and so on. Whether a device exists is known only when it is opened.
 pub(super) fn device(text: &str) -> Result<String, String> {
     let is_cuda = |item: &str| item.strip_prefix("cuda:").is_some_and(|number| number.parse::<u32>().is_ok());
     match text == "cpu" || text.split(',').all(is_cuda) {
@@ -216,7 +217,7 @@ pub(super) fn device(text: &str) -> Result<String, String> {
     }
 }
 
-/// Names and paths.
+/// Parses names and paths of adapters.
 pub(super) fn adapters(text: &str) -> Result<Adapters, String> {
     let mut adapters = Adapters::new();
     for item in text.split(',').filter(|item| !item.is_empty()) {

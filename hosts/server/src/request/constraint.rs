@@ -9,7 +9,7 @@ use serde_json::Value;
 
 type Add = fn(&mut Format, &str, &Value) -> Result<()>;
 
-/// Fields with a format or a grammar alone: llama.cpp's, vLLM's and SGLang's.
+/// Fields that hold only a format or a grammar: llama.cpp's, vLLM's and SGLang's.
 const FORMATS: &[(&str, Add)] = &[
     ("json_schema", Format::schema),
     ("guided_json", Format::schema),
@@ -28,7 +28,7 @@ const STRUCTURED: &[(&str, Add)] = &[
     ("regex", Format::regex),
     ("choice", Format::choice),
     ("grammar", Format::grammar),
-    // They say how vLLM keeps a format, or where white space may be.
+    // These select vLLM's implementation, or where white space may be.
     ("backend", |_, _, _| Ok(())),
     ("disable_fallback", |_, _, _| Ok(())),
     ("disable_any_whitespace", |_, _, _| Ok(())),
@@ -50,7 +50,7 @@ struct Own {
     unknown_formats: Option<Value>,
 }
 
-/// The form of an answer, while the fields that say it are read. Two different ones are refused.
+/// The constraint of an answer, collected from the fields. Two different ones are refused.
 #[derive(Debug, Default)]
 pub struct Format {
     kind: Option<(bn::ConstraintKind, String)>,
@@ -66,7 +66,7 @@ impl Format {
         Ok(())
     }
 
-    /// A schema as an object, as true or false, or as a text.
+    /// Adds a schema: an object, true or false, or a text.
     pub fn schema(&mut self, field: &str, schema: &Value) -> Result<()> {
         let text = match schema {
             Value::String(text) if !text.is_empty() => text.clone(),
@@ -89,7 +89,7 @@ impl Format {
         self.text(field, bn::ConstraintKind::Gbnf, value)
     }
 
-    /// One of several texts.
+    /// Adds a choice of several texts.
     fn choice(&mut self, field: &str, value: &Value) -> Result<()> {
         let texts =
             value.as_array().and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
@@ -98,7 +98,7 @@ impl Format {
         self.set(field, bn::ConstraintKind::Regex, alternatives.join("|"))
     }
 
-    /// Any JSON object.
+    /// Adds the constraint to any JSON object.
     pub fn object(&mut self, field: &str) -> Result<()> {
         self.set(field, bn::ConstraintKind::JsonObject, String::new())
     }
@@ -136,7 +136,7 @@ impl Format {
         Ok(())
     }
 
-    /// Adds what the fields that all APIs share say, and makes the constraint of it all.
+    /// Adds the fields that all APIs share, and returns the constraint.
     pub fn constraint(
         mut self,
         held: &Held,
@@ -157,7 +157,7 @@ impl Format {
         }
         let tools = chat.is_some_and(|chat| !chat.tools.is_empty());
         let json = own.flags(held, tools)?;
-        // An answer that must be a call has no text for the format.
+        // If the answer must be a call, there is no text for the format.
         Ok(match self.kind.filter(|_| !chat.is_some_and(Conversation::calls_only)) {
             Some((kind, text)) => {
                 let is_json = matches!(kind, bn::ConstraintKind::JsonSchema | bn::ConstraintKind::JsonObject);

@@ -1,4 +1,4 @@
-//! One conversation for all APIs. They translate theirs into it; the engine gets it as JSON (docs/chat.md).
+//! The form of conversations that all APIs translate to. The engine gets it as JSON (docs/chat.md).
 use super::roles::Manners;
 use crate::api::write;
 use crate::body::without_nul;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::{mem, slice};
 
-/// Lists and objects in each other that arguments may have: the engine takes 48, and some stand around them.
+/// Maximum nesting of arguments: the engine accepts 48 levels, some of which are around them.
 const MOST_DEPTH: usize = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +46,7 @@ pub struct Message {
     pub name: Option<String>,
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolCall>,
-    /// The kind of a part that the model cannot see, and where it stands.
+    /// The kind of a part that the model cannot see, and its path.
     #[serde(skip)]
     pub unseen: Option<String>,
 }
@@ -64,7 +64,7 @@ impl Message {
         }
     }
 
-    /// Adds text behind a blank line.
+    /// Appends text after a blank line.
     pub fn append(&mut self, text: &str) {
         let content = self.content.get_or_insert_default();
         if !content.is_empty() && !text.is_empty() {
@@ -97,7 +97,8 @@ pub struct Function {
 }
 
 impl ToolCall {
-    /// A history cannot be changed by the client, so it always renders: arguments that are no object, or a deep one, stay as a text.
+    /// A call of the history. The client cannot change that, so it must render: arguments that are not an object, or
+    /// too deep, stay a text.
     pub fn new(id: Option<String>, name: Option<&str>, arguments: Option<&Value>) -> Self {
         let name = name.filter(|name| !name.is_empty()).unwrap_or("unknown").to_owned();
         let function = Function { name, arguments: arguments.map(object_of).unwrap_or_default() };
@@ -123,7 +124,7 @@ fn object_of(arguments: &Value) -> Map<String, Value> {
     Map::from_iter([("invalid_json".to_owned(), Value::String(text))])
 }
 
-/// Whether a value has at most `depth` lists and objects in each other.
+/// Whether a value is nested at most `depth` deep.
 fn is_within(value: &Value, depth: usize) -> bool {
     let inner = |value| depth > 0 && is_within(value, depth - 1);
     match value {
@@ -136,10 +137,10 @@ fn is_within(value: &Value, depth: usize) -> bool {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Conversation {
     pub messages: Vec<Message>,
-    /// Functions as OpenAI's chats have them.
+    /// Functions in the form of OpenAI's chats.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Value>,
-    /// Whether the answer may or must be a call, and of which function, as OpenAI's chats have it.
+    /// Whether the answer may or must be a call, and of which function, in the form of OpenAI's chats.
     #[serde(rename = "tool_choice", skip_serializing_if = "Option::is_none")]
     pub choice: Option<Value>,
     #[serde(rename = "parallel_tool_calls", skip_serializing_if = "Option::is_none")]
@@ -147,13 +148,13 @@ pub struct Conversation {
     /// The template's variables.
     #[serde(rename = "chat_template_kwargs", skip_serializing_if = "Map::is_empty")]
     pub variables: Map<String, Value>,
-    /// The fields that the engine takes as they are: `documents`, `continue_final_message` and others.
+    /// The fields that the engine gets unchanged: `documents`, `continue_final_message` and others.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
 
 impl Conversation {
-    /// Turns reasoning on or off, for templates that know that. `effort` is the template's.
+    /// Turns reasoning on or off, for templates that support that. `effort` is the template's value.
     pub fn think(&mut self, on: bool, effort: Option<&str>) {
         self.variables.entry("enable_thinking").or_insert(on.into());
         if let Some(effort) = effort {
@@ -167,8 +168,8 @@ impl Conversation {
         !self.tools.is_empty() && self.choice.as_ref().is_some_and(must)
     }
 
-    /// Brings the roles into those that the model's template takes. A part of the last turn that the model cannot see is
-    /// refused: the answer would be wrong without it. In earlier turns a placeholder stands for it.
+    /// Changes the roles to those that the model's template accepts. A part of the last turn that the model cannot see
+    /// is refused: the answer would be wrong without it. In earlier turns a placeholder stands for it.
     pub fn arrange(&mut self, manners: Manners) -> Result<()> {
         let turn =
             self.messages.iter().rposition(|message| message.role == Role::Assistant).map_or(0, |at| at + 1);
@@ -183,7 +184,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds an empty question where there is nothing to answer, as in probes of agents: many templates refuse that.
+    /// Adds an empty question if there is nothing to answer, as in probes of agents, because many templates refuse
+    /// that.
     pub fn complete(&mut self) {
         if self.messages.iter().all(|message| message.role == Role::System) {
             self.messages.push(Message::new(Role::User, String::new()));
@@ -191,20 +193,20 @@ impl Conversation {
     }
 }
 
-/// Words in the types of parts that are no text.
+/// Words in the types of parts that are not text.
 const MEDIA: [&str; 6] = ["image", "audio", "video", "file", "document", "media"];
 
-/// A content: a text, or parts that become one text.
+/// The content of a message: a text, or parts that become one text.
 #[derive(Debug, Default)]
 pub struct Content {
     pub text: String,
     pub reasoning: Option<String>,
-    /// As `Message::unseen`.
+    /// See `Message::unseen`.
     pub unseen: Option<String>,
 }
 
 impl Content {
-    /// Reads a content of any API. `at` is its place in the client's body. Parts that are no text become words: a document its
+    /// Reads a content of any API. `at` is its path in the client's body. Other parts become text too: a document its
     /// text, a picture a placeholder.
     pub fn read(value: Option<&Value>, at: &str) -> Result<Self> {
         let mut content = Self::default();
@@ -227,8 +229,8 @@ impl Content {
         if role == Role::Tool { Ok(Self::result(value, at)) } else { Self::read(value, at) }
     }
 
-    /// Reads a tool's result. A client cannot change it, so it is taken in any form: what is no text, nor parts of a content, is
-    /// its JSON. Pictures in it are passed over.
+    /// Reads a tool's result. The client cannot change it, so any form is accepted: a value that is neither a text nor
+    /// content parts becomes its JSON. Pictures in it are ignored.
     pub fn result(value: Option<&Value>, at: &str) -> Self {
         let parts =
             value.map_or(&[][..], |value| value.as_array().map_or(slice::from_ref(value), Vec::as_slice));
@@ -319,7 +321,7 @@ impl Content {
         Ok(())
     }
 
-    /// A picture, a sound, a file: nothing that a model of text can see.
+    /// Adds a placeholder for a picture, sound or file, which a text model cannot see.
     fn unseen(&mut self, kind: &str, at: &str) {
         let plain = kind.trim_start_matches("input_").trim_end_matches("_url");
         let plain: String =

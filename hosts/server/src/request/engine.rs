@@ -1,4 +1,4 @@
-//! The engine's own fields, by the header's names, on every route.
+//! The engine's own fields, under the header's names, on every route.
 use crate::failure::{Failure, Result};
 use crate::fields::{EXACT, Fields, U32, Whole};
 use crate::models::Held;
@@ -35,7 +35,7 @@ impl Running {
     }
 }
 
-/// The engine's number, or vLLM's text, which becomes one.
+/// The engine's number, or vLLM's text, which is converted to a number.
 #[derive(Clone, Copy, Debug)]
 struct Salt(u64);
 
@@ -85,7 +85,7 @@ impl Generating {
     }
 }
 
-/// A bound on reasoning, under vLLM's, DashScope's and llama.cpp's names too; -1 is none.
+/// A bound on reasoning, also under vLLM's, DashScope's and llama.cpp's names; -1 means none.
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(default)]
 struct Reasoning {
@@ -120,7 +120,7 @@ pub fn generating(
     if chat.is_some() {
         request.max_reasoning_tokens = fields.take::<Reasoning>()?.bound(held);
         request.parse_output = true;
-        request.max_new_tokens = 0; // as many as the context leaves
+        request.max_new_tokens = 0; // as many as the context allows
     }
     Ok(request)
 }

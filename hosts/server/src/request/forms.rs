@@ -1,6 +1,6 @@
-//! Finds a form of a conversation that the model's template takes. Templates refuse much that clients send, and these
-//! cannot change a history: calls without a text, ids of another model's calls, two calls in a turn, answers behind
-//! answers. A conversation that does not render is tried in other forms, each further from the client's.
+//! Finds a form of a conversation that the model's template accepts. Templates refuse much that clients send and
+//! cannot change in a history: calls without a text, ids of another model's calls, two calls in a turn, consecutive
+//! answers. If a conversation does not render, other forms are tried, each further from the client's.
 use super::conversation::{Conversation, Message, Role};
 use super::roles::{Manners, spell_lone_results};
 use crate::api::write;
@@ -8,7 +8,7 @@ use crate::failure::Result;
 use serde_json::{Value, json};
 use std::mem;
 
-/// Each changes what the one before has left.
+/// The forms. Each changes the result of the one before.
 const FORMS: [fn(&mut Conversation); 6] = [fill, merge, shorten, part, join, spell];
 /// Letters and digits of an id that every template takes (Mistral's).
 const ID: usize = 9;
@@ -30,7 +30,7 @@ fn json_of(conversation: &Conversation) -> bn::Chat {
     bn::Chat::Json(write::json(conversation))
 }
 
-/// The first form that renders, or what was given, of which the engine says what is wrong.
+/// The first form that renders, or else the original conversation, for which the engine reports the error.
 fn rendered(
     mut conversation: Conversation,
     given: bn::Chat,
@@ -46,7 +46,7 @@ fn rendered(
     forms.find(renders).unwrap_or(given)
 }
 
-/// Users and answers in turns: what every template takes.
+/// Whether users and answers take turns, which every template accepts.
 fn is_plain(conversation: &Conversation) -> bool {
     let turns = conversation.messages.iter().skip_while(|message| message.role == Role::System);
     let mut expected = [Role::User, Role::Assistant].into_iter().cycle();
@@ -58,7 +58,7 @@ fn is_plain(conversation: &Conversation) -> bool {
     conversation.tools.is_empty() && turns.clone().count() > 0 && turns.clone().all(plain)
 }
 
-/// Gives a value to what may be missing: the text beside calls, ids, the description and the parameters of a tool.
+/// Fills in missing values: the text beside calls, ids, the description and the parameters of a tool.
 fn fill(conversation: &mut Conversation) {
     let (mut open, mut count) = (Vec::new(), 0);
     for message in &mut conversation.messages {
@@ -84,7 +84,7 @@ fn fill(conversation: &mut Conversation) {
     }
 }
 
-/// Begins with a user, leaves out answers of nothing, and makes one message of neighbours with one role.
+/// Begins with a user, removes empty answers, and merges adjacent messages of the same role.
 fn merge(conversation: &mut Conversation) {
     let mut messages = mem::take(&mut conversation.messages);
     spell_lone_results(&mut messages);
@@ -150,7 +150,7 @@ fn part(conversation: &mut Conversation) {
     }
 }
 
-/// Makes what the user says behind a result a part of it.
+/// Joins the user's text behind a result to the result.
 fn join(conversation: &mut Conversation) {
     let out = &mut conversation.messages;
     for message in mem::take(out) {
@@ -163,7 +163,7 @@ fn join(conversation: &mut Conversation) {
     }
 }
 
-/// Puts calls and results into words.
+/// Converts calls and results to text.
 fn spell(conversation: &mut Conversation) {
     let mut names: Vec<(Option<String>, String)> = Vec::new();
     for message in &mut conversation.messages {
@@ -181,7 +181,7 @@ fn spell(conversation: &mut Conversation) {
     merge(conversation);
 }
 
-/// Nine letters and digits that follow from `id`, which may be that already.
+/// Nine letters and digits derived from `id`, or `id` itself if it has that form.
 fn short_id(id: &str) -> String {
     const SIGNS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     if id.len() == ID && id.bytes().all(|c| c.is_ascii_alphanumeric()) {
@@ -219,7 +219,7 @@ mod tests {
         Message::new(Role::User, content.to_owned())
     }
 
-    /// The messages after the first `forms` forms.
+    /// The messages after applying the first `forms` forms.
     fn formed(messages: Vec<Message>, forms: usize) -> Value {
         let mut conversation = Conversation { messages, ..Conversation::default() };
         FORMS[..forms].iter().for_each(|form| form(&mut conversation));

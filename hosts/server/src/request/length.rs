@@ -1,10 +1,10 @@
-//! Bounds on answers, and texts that are cut to a number of tokens.
+//! Bounds on answers, and cutting of texts to a number of tokens.
 use crate::failure::Result;
 use crate::fields::{U32, Whole};
 use crate::models::Held;
 use serde::de::{Deserialize, Deserializer, Error};
 
-/// The most new tokens; 0: as many as the context leaves, for which clients send -1.
+/// Maximum number of new tokens. 0, which clients write as -1: as many as the context leaves.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewTokens(pub u32);
 
@@ -17,16 +17,16 @@ impl<'de> Deserialize<'de> for NewTokens {
     }
 }
 
-/// Tokens that the tokenizer may put behind a text to embed.
+/// Maximum number of tokens that the tokenizer appends to a text to embed.
 const BEHIND: usize = 2;
 
-/// The most tokens of a prompt.
+/// Maximum number of tokens of a prompt.
 pub fn context(held: &Held) -> Result<usize> {
     let stats = held.engine.stats().map_err(|error| held.failure(&error))?;
     Ok(usize::try_from(stats.context_length).unwrap_or(usize::MAX))
 }
 
-/// The prompt, cut at its end to what the context holds.
+/// The prompt, cut at its end to the context length.
 pub fn fit(held: &Held, prompt: bn::Prompt) -> Result<bn::Prompt> {
     let most = context(held)?;
     Ok(match prompt {

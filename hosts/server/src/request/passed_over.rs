@@ -1,12 +1,12 @@
-//! Fields that clients of other servers send.
+//! Fields that clients of other servers send, and that are ignored here.
 
-/// No answer here depends on them, whatever the route: what those servers do beside their answers, or how they load models.
+/// Fields on which no answer here depends, on any route: side effects of other servers, and their loading of models.
 pub const PASSED_OVER: &[&str] = &[
-    // All APIs have these.
+    // Fields of all APIs.
     "metadata",
     "model", // read before the others
     "user",
-    // OpenAI's.
+    // Fields of OpenAI.
     "background",
     "client_metadata",
     "context_management",
@@ -20,7 +20,7 @@ pub const PASSED_OVER: &[&str] = &[
     "service_tier",
     "store",
     "truncation",
-    // Anthropic's.
+    // Fields of Anthropic.
     "anthropic_beta",
     "anthropic_version",
     "betas",
@@ -32,7 +32,7 @@ pub const PASSED_OVER: &[&str] = &[
     "mcp_servers",
     "speed",
     "user_profile_id",
-    // Ollama's.
+    // Fields of Ollama.
     "options.embedding_only",
     "options.f16_kv",
     "options.logits_all",

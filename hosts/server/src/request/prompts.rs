@@ -34,7 +34,8 @@ fn tokens(field: &str, ids: &[Value]) -> Result<Vec<u32>> {
     ids.iter().map(id).collect()
 }
 
-/// A prompt to go on with. One of no tokens, where the tokenizer puts nothing in front of a text, begins one all the same.
+/// A prompt to continue. If it has no tokens, because the tokenizer adds none in front of a text, it gets a token to
+/// begin with.
 pub fn begun(held: &Held, prompt: bn::Prompt) -> bn::Prompt {
     let how = bn::Tokenize { add_special: true, parse_special: false };
     let first = held.info.bos_token.or(held.info.end_tokens.first().copied());

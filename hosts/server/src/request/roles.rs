@@ -1,16 +1,17 @@
-//! Roles as the model's template takes them. Clients put system messages anywhere, and users behind users; many templates
-//! refuse that, or pass over it. What a template takes is found out by rendering small conversations when a model is loaded.
+//! The roles that a model's template accepts. Clients put system messages anywhere, and users behind users; many
+//! templates refuse or ignore that. When a model is loaded, small conversations are rendered to find out what its
+//! template accepts.
 use super::conversation::{Message, Role};
 use serde_json::json;
 
-/// The roles that a template takes.
+/// The arrangements of roles that a template accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manners {
     /// A system message in front.
     pub system_first: bool,
-    /// Others behind a user's and an answer.
+    /// Later system messages, behind a user's message and an answer.
     pub system_later: bool,
-    /// A user's message behind a user's.
+    /// Two user messages in a row.
     pub users_in_a_row: bool,
     /// A tool's result without its call.
     pub lone_results: bool,
@@ -52,8 +53,8 @@ impl Manners {
         }
     }
 
-    /// The same conversation in roles that the template takes. System messages in front become one; later ones become a part
-    /// of the user's text beside them, so that what stands before them stays as it was.
+    /// The same conversation in roles that the template accepts. Leading system messages become one; later ones become
+    /// part of the user's text beside them, so that the text before them is unchanged.
     pub fn arrange(self, mut messages: Vec<Message>) -> Vec<Message> {
         if !self.lone_results {
             spell_lone_results(&mut messages);
@@ -98,7 +99,7 @@ impl Manners {
     }
 }
 
-/// Makes results without their calls a user's messages, as where a client has cut its history.
+/// Turns results without their calls into user messages, for clients that have cut their history.
 pub fn spell_lone_results(messages: &mut [Message]) {
     let mut open = 0;
     for message in messages {

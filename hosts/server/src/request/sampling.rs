@@ -31,12 +31,12 @@ const NUMBERS: &[(&str, Bounds, Set)] = &[
     ("dry_penalty_last_n", whole(-1, U32), |to, x| to.dry_window = count(x)),
 ];
 
-/// -1 is the engine's 0, "all", where llama.cpp and Ollama have it.
+/// Converts a count of llama.cpp and Ollama, in which -1 means "all", to the engine's, in which 0 does.
 fn count(number: f64) -> u32 {
     number.max(0.0) as u32
 }
 
-/// Takes the fields, and changes what they say.
+/// Takes the fields, and applies them.
 pub fn apply(fields: &mut Fields, to: &mut bn::Sampling) -> Result<()> {
     for (name, bounds, set) in NUMBERS {
         if let Some(number) = fields.take_number(name, *bounds)? {
@@ -52,7 +52,7 @@ pub fn apply(fields: &mut Fields, to: &mut bn::Sampling) -> Result<()> {
     Ok(())
 }
 
-/// None: -1, any seed.
+/// The seed. None: -1, for any seed.
 fn seed(value: &Value) -> Result<Option<u64>> {
     let real = value.as_f64().filter(|real| real.fract() == 0.0 && real.abs() <= EXACT as f64);
     let number = value.as_i64().or(real.map(|real| real as i64));
@@ -60,8 +60,8 @@ fn seed(value: &Value) -> Result<Option<u64>> {
     Ok((number != -1).then_some(number as u64))
 }
 
-/// The model's recommendation, or else what is usual: in a chat the values that chats commonly have
-/// (`bn_model_info.sampling_fields`), elsewhere those of OpenAI's completions, temperature 1 alone.
+/// The model's recommendation, or else the usual values: in a chat those of `bn_model_info.sampling_fields`,
+/// elsewhere those of OpenAI's completions, which is only temperature 1.
 pub fn defaults(held: &Held, chat: bool) -> bn::Sampling {
     let recommended = &held.info.recommended;
     let mut sampling = bn::Sampling { temperature: 1.0, ..bn::Sampling::default() };

@@ -1,4 +1,5 @@
-//! Fields of conversations that go to the template and the engine as they are, by vLLM's and the engine's names.
+//! Fields of conversations that are passed to the template and the engine unchanged, under vLLM's and the
+//! engine's names.
 use super::conversation::Conversation;
 use crate::failure::Result;
 use crate::fields::{self, Fields};
@@ -7,10 +8,10 @@ use serde_json::Value;
 const NAMES: &[&str] =
     &["documents", "add_generation_prompt", "continue_final_message", "tool_format", "reasoning_format"];
 
-/// llama.cpp's words of `reasoning_format` for what the template tells.
+/// llama.cpp's values of `reasoning_format` that leave the format to the template.
 const TEMPLATES_OWN: &[&str] = &["", "auto", "deepseek", "deepseek-legacy"];
 
-/// Takes the fields. Variables that are there count before those that other fields stand for.
+/// Takes the fields. Explicit variables take precedence over those that other fields imply.
 pub fn templating(fields: &mut Fields, to: &mut Conversation) -> Result<()> {
     if let Some(variables) = fields.take_value("chat_template_kwargs") {
         to.variables = fields::read(variables, "chat_template_kwargs")?;

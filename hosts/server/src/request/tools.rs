@@ -10,11 +10,11 @@ type Fits = fn(&Value) -> bool;
 /// Bytes of a function's name.
 const MOST_NAME: usize = 128;
 
-/// How the functions of clients look in an API. Tools of other types run on its owner's servers, or are known to its models
-/// alone: they are left out.
+/// The form of clients' functions in an API. Tools of other types run on its owner's servers, or are known only to its
+/// models, and are left out.
 #[derive(Clone, Copy)]
 pub struct Form {
-    /// The type of functions, which need not have one.
+    /// The type of functions, which is optional.
     kind: &'static str,
     /// The field with the parameters.
     schema: &'static str,
@@ -26,9 +26,9 @@ pub const ANTHROPIC: Form = Form { kind: "custom", schema: "input_schema" };
 /// A client's tools while they are read.
 #[derive(Debug, Default)]
 pub struct Tools {
-    /// As the engine has them.
+    /// The functions in the engine's form.
     functions: Vec<Value>,
-    /// Names and types of those that only others' servers have.
+    /// Names and types of tools that only other servers have.
     left_out: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl Tools {
                 self.leave_out(tool);
                 continue;
             }
-            // OpenAI's chats and Ollama have it in an object of its own.
+            // OpenAI's chats and Ollama have the function in an inner object.
             let at = format!("{field}[{i}]");
             let (function, at) = match tool.get("function") {
                 Some(Value::Object(function)) => (function, format!("{at}.function")),
@@ -80,7 +80,7 @@ impl Tools {
         self.functions.iter().any(|own| shown_name(own) == name)
     }
 
-    /// Adds the function that stands at `at` of the body, under its own name or another.
+    /// Adds the function at `at` in the body, under its own name or another.
     pub fn add(&mut self, function: &Object, name: &str, form: Form, at: &str) -> Result<()> {
         if self.has(name) {
             return Err(Failure::invalid(format!("'{at}.name' is there twice: {name}")));
@@ -102,7 +102,7 @@ impl Tools {
         Ok(())
     }
 
-    /// Passes over a tool that is no function of the client's, with all that stands in it.
+    /// Skips a tool that is not a function of the client, with all its contents.
     pub fn leave_out(&mut self, tool: &Object) {
         for (field, value) in tool {
             let values = value.as_array().map_or(slice::from_ref(value), Vec::as_slice);
@@ -113,7 +113,7 @@ impl Tools {
         }
     }
 
-    /// Gives the functions to the conversation, with the choice among them, which stands in a field.
+    /// Adds the functions to the conversation, with the choice among them, which is in a field.
     pub fn give(mut self, to: &mut Conversation, choice: Option<(&str, &Value)>) -> Result<()> {
         to.choice = choice.map(|(field, value)| self.chosen(field, value)).transpose()?;
         to.tools = self.functions;

@@ -1,4 +1,4 @@
-//! An answer as it is sent. It is over once the connection has taken all of it, or is gone.
+//! An answer that is being sent. It ends once the connection has taken all of it, or is gone.
 use super::access::Record;
 use super::link::Active;
 use axum::body::{Body, Bytes, HttpBody};
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 
 pub struct Answer {
     body: Body,
-    /// Before `active`, as the server may end with the last request.
+    /// Dropped before `active`, because the server may end with the last request.
     record: Option<Record>,
     active: Active,
-    /// More of it is there than was taken.
+    /// More of it is ready than the connection has taken.
     held: bool,
 }
 

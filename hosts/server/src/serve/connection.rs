@@ -17,15 +17,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// For the client to read the last answer.
+/// Time for the client to read the last answer.
 const LINGER: Duration = Duration::from_secs(2);
-/// A client that hung up is looked at twice: what it sent last may be answered at once.
+/// Time between two checks of a client that hung up, since its last request may be answered at once.
 const GRACE: Duration = Duration::from_millis(10);
-/// Fields of a head.
+/// Maximum number of header fields.
 const FIELDS: usize = 128;
-/// Requests at a time on a connection with HTTP/2.
+/// Maximum number of concurrent requests on an HTTP/2 connection.
 const STREAMS: u32 = 128;
-/// The least that hyper takes for its buffer.
+/// Minimum buffer size that hyper accepts.
 const LEAST_BUFFER: usize = 8192;
 
 pub async fn serve(app: Arc<App>, stream: TcpStream, peer: IpAddr, entry: PoolEntry) {
@@ -82,11 +82,11 @@ where
         .max_send_buf_size(link.piece().max(LEAST_BUFFER));
     match builder.serve_connection(io, service).await {
         Ok(()) => true,
-        Err(error) => error.downcast_ref().is_some_and(hyper::Error::is_parse), // it was refused in words
+        Err(error) => error.downcast_ref().is_some_and(hyper::Error::is_parse), // it was refused with an answer
     }
 }
 
-/// Waits until the client has hung up or closed its side, and nothing more of its answer is there.
+/// Waits until the client has hung up or closed its side, and nothing more of its answer is ready.
 async fn hung_up(socket: &Socket, link: &Link) {
     loop {
         link.answers().await;
@@ -99,7 +99,7 @@ async fn hung_up(socket: &Socket, link: &Link) {
                 return;
             }
         }
-        // It answers no more: the connection reads the end itself.
+        // No request is being answered, so the connection itself will read the end.
         sleep(GRACE).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A request and its answer, on whatever connection.
+//! A request and its answer, on any connection.
 use super::access::Record;
 use super::answer::Answer;
 use super::life::State;
@@ -25,7 +25,7 @@ pub async fn answer(link: Arc<Link>, request: Request<Incoming>) -> Response<Ans
     let mut record = options.access_log.then(|| Record::begin(link.peer, &mut parts));
     let (body, arrival) = receive::body(incoming, &link, until);
     let origin = guard::listed_origin(options.cors.as_deref(), &parts.headers).cloned();
-    // hyper takes more chunks than the standard allows: nobody shall see another end of this request.
+    // hyper accepts chunks that the standard forbids, so a proxy might see another end of this request.
     let single = parts.headers.contains_key(TRANSFER_ENCODING) || parts.version == Version::HTTP_10;
     let version = parts.version;
     let shape = shape_of(parts.uri.path());
@@ -78,14 +78,15 @@ async fn paused<T>(link: &Link, answer: impl Future<Output = T>) -> T {
     .await
 }
 
-/// A panic fails its own request alone.
+/// A panic fails only its own request.
 async fn caught<T>(answer: impl Future<Output = Result<T>>) -> Result<T> {
     let words = "the server failed to answer this request";
     let broken = || Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", words);
     AssertUnwindSafe(answer).catch_unwind().await.unwrap_or_else(|_| Err(broken()))
 }
 
-/// Whether the connection ends with this answer: later bytes may be no request, or others wait for it.
+/// Whether the connection ends with this answer, because later bytes may not be a request, or other clients
+/// wait for a connection.
 fn closes(link: &Link, arrival: &Arrival) -> bool {
     !arrival.is_whole() || link.entry.extra || link.app.life.state() > State::Serving
 }

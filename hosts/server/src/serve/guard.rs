@@ -1,11 +1,11 @@
-//! Who may use the server: with a key, and from which pages.
+//! Access to the server: keys, and the origins of pages.
 use crate::app::App;
 use crate::failure::{Failure, Result};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, request::Parts};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The Origin of a page that `--cors` lists. None: another's, or a program asks.
+/// The Origin, if `--cors` lists it. None for other pages and for programs.
 pub fn listed_origin<'a>(list: Option<&str>, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
     let origin = headers.get(ORIGIN).filter(|origin| !origin.is_empty())?;
     let own = |listed: &str| origin.as_bytes().eq_ignore_ascii_case(listed.trim().as_bytes());
@@ -26,8 +26,8 @@ pub fn check(app: &App, parts: &Parts, open: bool) -> Result<()> {
 }
 
 /// Another site's page must not make its visitors' browsers use this server, even if that site's name resolves to this
-/// machine (DNS rebinding): then a page's requests for what it takes for its own site have no Origin. Programs name the
-/// machine, and send no Origin.
+/// machine (DNS rebinding): then a page's requests to its supposed own site have no Origin. Programs name the machine,
+/// and send no Origin.
 fn is_foreign(app: &App, parts: &Parts) -> bool {
     let host = authority(parts);
     let unguarded = app.local && app.keys.is_open();
@@ -42,14 +42,14 @@ fn is_foreign(app: &App, parts: &Parts) -> bool {
     site.is_none() || site != host
 }
 
-/// The target's own authority, or else the Host's. None: the client knows none.
+/// The authority of the target, or else of the Host. None: the client names none.
 fn authority(parts: &Parts) -> Option<&str> {
     let of_target = parts.uri.authority().map(|authority| authority.as_str());
     let host = || parts.headers.get(HOST).map(|host| host.to_str().unwrap_or("?"));
     of_target.or_else(host).filter(|authority| !authority.is_empty())
 }
 
-/// An address, or a name that no other site can have, as Ollama has it; with or without a port.
+/// An address, or a name that no other site can have, as in Ollama; with or without a port.
 fn names_this_machine(authority: &str) -> bool {
     if let Some((address, _)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address.parse::<Ipv6Addr>().is_ok();

@@ -1,5 +1,5 @@
-//! The rules of RFC 9112 for a request's head, as far as hyper leaves them. No proxy and this server shall take different
-//! bytes for a request, so a head that is not valid is refused, and its connection is closed.
+//! The rules of RFC 9112 for a request's head, as far as hyper leaves them. A proxy and this server must agree on the
+//! bytes of a request, so an invalid head is refused, and its connection is closed.
 use crate::failure::{Failure, Result};
 use axum::http::header::{EXPECT, HOST, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, Version, request::Parts};
@@ -65,7 +65,7 @@ fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(&byte)
 }
 
-/// Characters of one kind; each `%` must begin a code.
+/// Whether all characters are of one kind; each `%` must begin a code.
 fn is_coded(text: &str, is: impl Fn(u8) -> bool) -> bool {
     let code = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
     text.bytes().enumerate().all(|(at, byte)| is(byte) && (byte != b'%' || (code(at + 1) && code(at + 2))))
@@ -111,8 +111,8 @@ fn check_host(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// Only chunked is known, once and alone. Others below it would be valid. hyper refuses what does not end with it, closes
-/// the connection where a length is beside it, and refuses lengths that differ.
+/// Accepts only a single `chunked`, although other codings before it would be valid. hyper refuses codings that do not
+/// end with it and lengths that differ, and closes the connection if there is also a length.
 fn check_coding(headers: &HeaderMap) -> Result<()> {
     let fields = headers.get_all(TRANSFER_ENCODING).iter();
     let texts: Vec<_> = fields.map(|value| value.to_str().unwrap_or_default()).collect();

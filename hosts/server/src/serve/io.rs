@@ -1,4 +1,4 @@
-//! The socket that HTTP reads and writes, with or without TLS. It gives up clients that make no progress.
+//! The socket that HTTP reads and writes, with or without TLS. It drops clients that make no progress.
 use super::link::{Link, PROGRESS};
 use std::future::Future as _;
 use std::io::{Error, ErrorKind, Result};
@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, sleep_until};
 
-/// How often a client that has sent more than its request is looked at.
+/// Interval at which a client that has sent more than its request is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A socket that others may look at while it is read.
+/// A socket that can be inspected while it is read.
 #[derive(Clone)]
 pub struct Socket(Arc<TcpStream>);
 
@@ -23,11 +23,11 @@ impl Socket {
         Self(Arc::new(stream))
     }
 
-    /// Waits until the client sends nothing more, without reading what it has sent.
+    /// Waits until the client has closed its side, without reading its bytes.
     pub async fn hung_up(&self) {
         let stream = &self.0;
         while let Ok(1..) = stream.peek(&mut [0]).await {
-            // Readable for these bytes, so that it has to be asked again for the end behind them.
+            // The socket is readable because of these bytes, so it must be polled for the end behind them.
             if stream.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed()) {
                 return;
             }
@@ -36,11 +36,11 @@ impl Socket {
     }
 
     fn shut_down(&self) {
-        // The client may have closed it before.
+        // Errors are ignored, as the client may have closed it before.
         let _ = socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads until the client's end: closing a socket with unread bytes resets it, and the client may lose the answer.
+    /// Reads until the client's end. Closing a socket with unread bytes resets it, and the client may lose the answer.
     pub async fn drain(&self) {
         self.shut_down();
         let mut scrap = [0; 4096];
@@ -103,7 +103,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Reads and writes in time.
+/// Reads and writes with time limits.
 pub struct Timed<S> {
     inner: S,
     link: Arc<Link>,
@@ -118,10 +118,10 @@ impl<S> Timed<S> {
         Self { inner, link, reading: None, writing: None, sent: 0 }
     }
 
-    /// Gives up a client that sends too little.
+    /// Fails if the client sends too little.
     fn wait_to_read(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
-            // Its time may begin while this waits.
+            // The time limit may begin while this waits.
             let until =
                 self.link.until().unwrap_or_else(|| Instant::now() + self.link.app.options.idle_timeout);
             if until <= Instant::now() {
@@ -136,7 +136,7 @@ impl<S> Timed<S> {
         }
     }
 
-    /// Gives up a client that takes too little.
+    /// Fails if the client takes too little.
     fn wait_to_write(&mut self, context: &mut Context<'_>) -> Poll<Error> {
         self.link.stuffed.store(true, Ordering::Relaxed);
         let idle = self.link.app.options.idle_timeout;

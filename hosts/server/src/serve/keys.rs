@@ -22,7 +22,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Reads the file again. Where that fails, the keys stay.
+    /// Reads the file again. If that fails, the keys stay.
     pub fn reload(&self) -> Result<()> {
         let Some(path) = &self.file else { return Ok(()) };
         let wrong = |why: &dyn std::fmt::Display| {
@@ -38,12 +38,12 @@ impl Keys {
         Ok(())
     }
 
-    /// Whether requests need none.
+    /// Whether requests need no key.
     pub fn is_open(&self) -> bool {
         self.own.is_none() && self.file.is_none()
     }
 
-    /// Whether a request has one of the keys. Looks at each of them, so that the time tells nothing.
+    /// Whether a request has one of the keys. Compares with all of them, so that the time reveals nothing.
     pub fn allow(&self, headers: &HeaderMap) -> bool {
         let named = || headers.get("x-api-key").or(headers.get("api-key")).map(|value| value.as_bytes());
         let given = bearer(headers).or_else(named);
@@ -60,7 +60,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| key.trim_ascii())
 }
 
-/// Takes as many steps for any two texts of these lengths.
+/// Compares in a time that depends only on the lengths.
 fn equals(given: &[u8], key: &[u8]) -> bool {
     let own = key.iter().cycle();
     let difference = given.iter().zip(own).fold(0, |all, (one, other)| all | (one ^ other));

@@ -1,4 +1,4 @@
-//! From loading to the end, and what is under way meanwhile.
+//! The state of the server, from loading to the end, and its running requests.
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ pub enum State {
     #[default]
     Loading,
     Serving,
-    /// It finishes what runs.
+    /// The server finishes running requests.
     Draining,
     Cancelling,
 }
@@ -15,10 +15,10 @@ pub enum State {
 #[derive(Default)]
 pub struct Life {
     state: Mutex<State>,
-    /// Requests whose answers have not been taken.
+    /// Number of requests whose answers have not been taken.
     pub(super) exchanges: AtomicUsize,
     pub(super) connections: AtomicUsize,
-    /// Each request has it until all its work is submitted.
+    /// Each request holds a clone until all its work is submitted.
     unsubmitted: Arc<()>,
 }
 
@@ -27,13 +27,13 @@ impl Life {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on to a later state. One that is there stays, as does one beyond it.
+    /// Enters a state, unless the server is already there or beyond.
     pub fn enter(&self, state: State) {
         let mut now = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *now = state.max(*now);
     }
 
-    /// Delays the draining of engines until it is dropped.
+    /// A token that delays the draining of engines until it is dropped.
     pub fn submits(&self) -> Arc<()> {
         self.unsubmitted.clone()
     }

@@ -1,4 +1,4 @@
-//! A connection, as its sockets and its requests see it: who waits for whom, and how long.
+//! The state that a connection's socket and requests share: who waits for whom, and how long.
 use super::pool::{Phase, PoolEntry};
 use crate::app::App;
 use std::net::IpAddr;
@@ -8,34 +8,34 @@ use std::time::Instant;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Bytes that a client must take before its time is over: a few are no progress.
+/// Bytes that a client must take before its time is over; fewer do not count as progress.
 pub const PROGRESS: usize = 16 << 10;
 
 pub struct Link {
     pub app: Arc<App>,
     pub peer: IpAddr,
     pub entry: PoolEntry,
-    /// Requests that are under way. With HTTP/2 there may be several.
+    /// Number of running requests. With HTTP/2 there may be several.
     active: watch::Sender<usize>,
     waits: Mutex<Waits>,
-    /// Its socket takes no more for now.
+    /// The socket accepts no more bytes for now.
     pub stuffed: AtomicBool,
-    /// The answer that is being sent goes on later.
+    /// The answer that is being sent will continue later.
     pub paused: AtomicBool,
-    /// Answers of which more is there than the connection has taken.
+    /// Number of answers of which more is ready than the connection has taken.
     pub held: AtomicUsize,
-    /// Bytes that it has taken of all.
+    /// Number of bytes that the connection has taken of all answers.
     pub taken: AtomicUsize,
 }
 
 struct Waits {
-    /// Nothing has come since the last answer.
+    /// Nothing was received since the last answer.
     idle: bool,
-    /// When the connection is given up. None: no request is awaited.
+    /// Time at which the connection is dropped. None: no request is awaited.
     until: Option<Instant>,
 }
 
-/// A request that is under way. It ends when this is dropped.
+/// A running request, which ends when this is dropped.
 pub struct Active(pub Arc<Link>);
 
 impl Link {
@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// The most bytes to read at once, and so behind a request that is being answered.
+    /// Maximum bytes to read at once, and thus behind a request that is being answered.
     pub fn piece(&self) -> usize {
         self.app.options.max_header
     }
@@ -64,7 +64,7 @@ impl Link {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes have come: the first ones of a request begin its time.
+    /// Called when bytes were received. The first bytes of a request start its time limit.
     pub fn received(&self) {
         let mut waits = self.waits();
         if waits.idle {
@@ -76,7 +76,7 @@ impl Link {
         self.waits().until
     }
 
-    /// A request's head has come. Returns when its body must have.
+    /// Called when a request's head was received. Returns the time by which its body must be received.
     pub fn begin(self: &Arc<Self>) -> (Active, Instant) {
         let mut waits = self.waits();
         waits.idle = false;
@@ -87,7 +87,7 @@ impl Link {
         (Active(self.clone()), until)
     }
 
-    /// A request's body has come.
+    /// Called when a request's body was received.
     pub fn answer(&self) {
         self.entry.go(Phase::Answers);
     }
@@ -100,7 +100,8 @@ impl Link {
         *self.active.borrow() == 0
     }
 
-    /// Waits until the client leaves answers unread. With HTTP/2 it need not read, whatever its socket takes.
+    /// Waits until the client leaves answers unread. With HTTP/2 it may do so even if its socket accepts
+    /// bytes.
     pub async fn stalled(&self) {
         let held = || self.held.load(Ordering::Relaxed) > 0;
         let taken = || self.taken.load(Ordering::Relaxed);
@@ -114,7 +115,7 @@ impl Link {
         }
     }
 
-    /// Whether the client waits for something that is yet to be made.
+    /// Whether the client waits for a part of an answer that is not made yet.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Relaxed) && !self.stuffed.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The socket that connections come to.
+//! The listening socket.
 use super::connection;
 use super::pool::{FRESH, Pool};
 use crate::app::App;
@@ -47,7 +47,7 @@ pub async fn accept(app: Arc<App>, listener: TcpListener, pool: Arc<Pool>) {
             }
             Err(error) if is_of_client(&error) => {}
             Err(_) => {
-                // No descriptor is left, or no memory.
+                // No descriptor or no memory is left.
                 pool.evict();
                 wait(&pool).await;
             }
@@ -55,7 +55,7 @@ pub async fn accept(app: Arc<App>, listener: TcpListener, pool: Arc<Pool>) {
     }
 }
 
-/// Waits a moment, or until a connection was closed.
+/// Waits a short time, or until a connection was closed.
 async fn wait(pool: &Pool) {
     let _ = timeout(FRESH, pool.closed.notified()).await;
 }

@@ -1,4 +1,4 @@
-//! Connections and what all requests pass before an API sees them.
+//! Connections, and the checks that all requests pass before an API gets them.
 mod access;
 mod answer;
 mod connection;
@@ -33,14 +33,14 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
-/// For cancelling what runs. Then the server ends, whatever clients and threads do.
+/// Time for cancelling running requests. After it the server ends, whatever clients and threads do.
 const CANCEL: Duration = Duration::from_secs(5);
-/// How often the end of all requests is looked for.
+/// Interval at which the end of all requests is checked for.
 const LOOK: Duration = Duration::from_millis(5);
-/// The exit status where an engine died.
+/// The exit status if an engine died.
 const DIED: u8 = 1;
 
-/// Opened before the server begins.
+/// Resources that are opened before the server begins.
 pub struct Open {
     pub listener: TcpListener,
     pub signals: Signals,
@@ -56,7 +56,7 @@ pub async fn serve(app: Arc<App>, open: Open) -> u8 {
         status = failed(&app) => return status,
         () = end_signal(&app, &mut signals, &log) => {}
     }
-    // Who finds the socket closed finds the server and its engines draining.
+    // A client that finds the socket closed finds the server and its engines draining.
     app.life.enter(State::Draining);
     if is_all_submitted(&app) {
         app.models.shutdown(bn::Shutdown::Drain);
@@ -69,7 +69,7 @@ pub async fn serve(app: Arc<App>, open: Open) -> u8 {
     }
 }
 
-/// Waits for a failure after which there is nothing to serve.
+/// Waits for a failure after which nothing can be served.
 async fn failed(app: &App) -> u8 {
     if let Err(status) = app.models.ready().await {
         return status;
@@ -101,7 +101,8 @@ fn reload(app: &App, log: &Log) {
     }
 }
 
-/// Each step has an end: what runs is finished, then cancelled, then left.
+/// Ends the server. Each step has a time limit: running requests are finished, then cancelled, then
+/// abandoned.
 async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
     tracing::info!("finishing what runs (a second signal cancels)");
     app.models.stop();
@@ -121,7 +122,7 @@ async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
     }
 }
 
-/// Waits until no client waits for anything. An engine that drains refuses what is submitted later, so it begins when
+/// Waits until no client waits for anything. A draining engine refuses later requests, so draining begins when
 /// nothing is left to submit.
 async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
     let mut told = false;
@@ -140,7 +141,7 @@ async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
     }
 }
 
-/// Whether the engines have all that was accepted.
+/// Whether all accepted requests were submitted to engines.
 fn is_all_submitted(app: &App) -> bool {
     app.life.unsubmitted() == 0 && app.work.working() == 0
 }

@@ -1,53 +1,55 @@
-//! All connections, and which of them makes room for another: the one that has waited longest for its request, never one
-//! that is being answered.
+//! All connections. The one that has waited longest for its request makes room for another, never one that is being
+//! answered.
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A connection is not closed for another this early, as it may be about to send: new ones wait so long.
+/// A connection is not closed for another before this time, because it may be about to send; new ones wait
+/// this long.
 pub const FRESH: Duration = Duration::from_millis(20);
-/// Connections beyond the most, for /health and the like.
+/// Number of connections beyond the maximum, for /health and the like.
 const EXTRA: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// For the client's request.
+    /// The connection waits for the client's request.
     Waits,
-    /// A head has come, and not all of its body.
+    /// A head was received, and not all of its body.
     Receives,
     Answers,
-    /// The last answer is sent: for the client's end.
+    /// The last answer is sent, and the connection waits for the client's end.
     Lingers,
 }
 
 pub struct Pool {
     most: usize,
     all: Mutex<All>,
-    /// A connection was closed.
+    /// Notified when a connection was closed.
     pub closed: Notify,
 }
 
 #[derive(Default)]
 struct All {
     next: u64,
-    /// By a number that each gets anew when it waits or lingers, so that the first has done so longest.
+    /// By a number that a connection gets anew when it begins to wait or linger, so the first has done so
+    /// longest.
     listed: BTreeMap<u64, Listed>,
 }
 
 struct Listed {
     phase: Phase,
     since: Instant,
-    /// Has to close.
+    /// Notified when the connection must close.
     evicted: Arc<Notify>,
 }
 
-/// A connection's entry in the pool. It leaves when this is dropped.
+/// A connection's entry in the pool, which is removed on drop.
 pub struct PoolEntry {
     pool: Arc<Pool>,
     evicted: Arc<Notify>,
-    /// Beyond the most: it may ask for the state alone.
+    /// The connection is beyond the maximum, and may only ask for the state.
     pub extra: bool,
     number: AtomicU64,
 }
@@ -61,18 +63,18 @@ impl Pool {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more may be accepted. Closes another where that makes room.
+    /// Whether one more connection may be accepted. Closes another if that makes room.
     pub fn has_room(&self) -> bool {
         let mut all = self.lock();
         all.listed.len() < self.most + EXTRA || all.evict()
     }
 
-    /// Closes the one that has waited longest. False: there is none.
+    /// Closes the connection that has waited longest. False: there is none.
     pub fn evict(&self) -> bool {
         self.lock().evict()
     }
 
-    /// Closes those that have sent a part of a request's body: it would not be answered any more.
+    /// Closes the connections that have sent part of a request's body, which would not be answered any more.
     pub fn drop_receiving(&self) {
         self.lock().listed.retain(|_, listed| {
             let receives = listed.phase == Phase::Receives;
@@ -83,7 +85,7 @@ impl Pool {
         });
     }
 
-    /// Connections that wait for their client's end.
+    /// Number of connections that wait for their client's end.
     pub fn lingering(&self) -> usize {
         self.lock().listed.values().filter(|listed| listed.phase == Phase::Lingers).count()
     }
@@ -121,7 +123,7 @@ impl All {
 }
 
 impl PoolEntry {
-    /// Goes on to a phase. One that was evicted stays out.
+    /// Enters a phase. A connection that was evicted stays out.
     pub fn go(&self, phase: Phase) {
         let mut all = self.pool.lock();
         let number = self.number.load(Ordering::Relaxed);
@@ -136,7 +138,7 @@ impl PoolEntry {
         }
     }
 
-    /// Waits until it has to close.
+    /// Waits until the connection must close.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }

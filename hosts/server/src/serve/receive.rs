@@ -1,4 +1,4 @@
-//! A request's body as it arrives: in time, or not at all.
+//! A request's body, which must arrive within its time limit.
 use super::link::Link;
 use axum::body::{Body, Bytes, HttpBody};
 use futures_util::StreamExt as _;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::time::{Sleep, sleep_until};
 
-/// Whether a body has arrived as a whole.
+/// Whether the whole body has arrived.
 #[derive(Clone)]
 pub struct Arrival(Arc<AtomicBool>);
 
@@ -31,7 +31,7 @@ struct Receiving {
     arrival: Arrival,
 }
 
-/// The body that comes over a connection until then.
+/// The body that arrives over a connection until the time limit.
 pub fn body(inner: Incoming, link: &Arc<Link>, until: Instant) -> (Body, Arrival) {
     let arrival = Arrival(Arc::new(AtomicBool::new(inner.is_end_stream())));
     if arrival.is_whole() {
@@ -43,7 +43,7 @@ pub fn body(inner: Incoming, link: &Arc<Link>, until: Instant) -> (Body, Arrival
     (Body::new(receiving), arrival)
 }
 
-/// Takes a body that nobody reads, so that the connection can be used again. At most so many bytes of it.
+/// Reads at most `most` bytes of an unused body, so that the connection can be reused.
 pub async fn skip(body: Body, most: usize) {
     let mut data = body.into_data_stream();
     let mut skipped = 0;

@@ -1,4 +1,4 @@
-//! From a request's head to its route.
+//! Finds the route of a request by its head.
 use super::guard;
 use super::life::State;
 use crate::api::{ROUTES, Route};
@@ -16,10 +16,10 @@ use percent_encoding::percent_decode_str;
 #[derive(Clone, Debug)]
 pub struct Rest(pub String);
 
-/// Where a request goes.
+/// The result of routing.
 pub enum Way {
     To(&'static Route),
-    /// It is answered already.
+    /// The request is answered already.
     Answered(Response<Body>),
 }
 
@@ -45,13 +45,13 @@ pub fn find(app: &App, parts: &mut Parts, extra: bool) -> Result<Way> {
     Ok(Way::To(route))
 }
 
-/// Lets a page that `--cors` lists read the answer.
+/// Allows a page that `--cors` lists to read the answer.
 pub fn open_to(origin: &HeaderValue, headers: &mut HeaderMap) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
     headers.insert(VARY, HeaderValue::from_static("Origin"));
 }
 
-/// The route of a path, or the methods that it has, and what follows `{*rest}`.
+/// The route of a path, or the methods of the path, and the text that `{*rest}` matches.
 fn lookup<'a>(
     method: &Method,
     path: &'a str,
@@ -70,7 +70,7 @@ fn lookup<'a>(
     (!allowed.is_empty()).then(|| (Err(allowed.join(", ")), rest))
 }
 
-/// None: the path is not the route's.
+/// Matches a path with a route. None: it does not match.
 fn behind<'a>(route: &str, path: &'a str) -> Option<&'a str> {
     match route.split_once("{*") {
         Some((front, _)) => path.strip_prefix(front).filter(|rest| !rest.is_empty()),
@@ -104,7 +104,7 @@ fn unavailable(state: State) -> Failure {
     Failure::unavailable("unavailable", words, seconds)
 }
 
-/// The answer that a browser wants before it sends a page's request.
+/// The answer to a browser's preflight request.
 fn preflight() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

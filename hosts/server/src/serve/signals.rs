@@ -1,11 +1,11 @@
 //! Signals to this process.
 use std::io::Result;
 
-/// The wish behind a signal.
+/// The action that a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     End,
-    /// Opens the log file and reads the keys again.
+    /// Reopen the log file, and read the keys again.
     Reload,
 }
 

@@ -1,4 +1,4 @@
-//! TLS, where there are a certificate and a key.
+//! TLS, if a certificate and a key are given.
 use crate::options::Options;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// HTTPS with the certificate as it was read last, or HTTP.
+/// HTTPS with the certificate that was read last, or HTTP.
 pub struct Tls(Mutex<Option<TlsAcceptor>>);
 
 impl Tls {
@@ -16,7 +16,7 @@ impl Tls {
         acceptor(options).map(|acceptor| Self(Mutex::new(acceptor)))
     }
 
-    /// Reads the files again. Where that fails, all stays. Connections that are open go on as they began.
+    /// Reads the files again. If that fails, nothing changes. Open connections keep the old certificate.
     pub fn reload(&self, options: &Options) -> Result<(), String> {
         let new = acceptor(options)?;
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;

@@ -1,5 +1,5 @@
-//! The exporter's HTTP client: a connection for each batch. A pool would save little, once a second, and keep a
-//! collector's failure for longer.
+//! The exporter's HTTP client, with a connection for each batch. At one batch a second a pool would save
+//! little, and would keep broken connections longer.
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, Request, Response, header};
 use hyper::client::conn::http1;
@@ -13,16 +13,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// For a batch.
+/// Time limit for a batch.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are read.
+/// Maximum bytes of an answer that are read.
 const MOST: usize = 1 << 16;
 
 #[derive(Debug)]
 pub struct Collector {
-    /// The exporter's own thread has none.
+    /// The runtime, since the exporter's own thread has none.
     runtime: Handle,
-    /// The last batch was not taken, and the log has it.
+    /// The last batch was not accepted, which was logged.
     fails: AtomicBool,
 }
 
@@ -33,7 +33,7 @@ impl Collector {
 }
 
 async fn send(mut request: Request<Bytes>, authority: &str) -> Result<Response<Bytes>, String> {
-    // An address of the name after the other.
+    // Tries the addresses of the name one after the other.
     let stream = TcpStream::connect(authority).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| words(&error))?;
@@ -50,12 +50,12 @@ async fn send(mut request: Request<Bytes>, authority: &str) -> Result<Response<B
     if !parts.status.is_success() {
         return Err(format!("it answers with status {}", parts.status.as_u16()));
     }
-    // The status says that the batch was taken, whatever becomes of the rest.
+    // The status says that the batch was accepted, so errors of the rest are ignored.
     let body = axum::body::to_bytes(Body::new(body), MOST).await.unwrap_or_default();
     Ok(Response::from_parts(parts, body))
 }
 
-/// An error of the connection in words for people, with nothing of the collector's bytes.
+/// An error of the connection in words for people, without any bytes from the collector.
 fn words(error: &hyper::Error) -> String {
     if error.is_parse() {
         "the collector does not speak HTTP/1".to_owned()

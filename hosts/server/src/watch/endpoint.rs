@@ -1,7 +1,7 @@
-//! `--otlp-endpoint`: where the collector listens.
+//! `--otlp-endpoint`: the URL of the collector.
 use axum::http::Uri;
 
-/// The URL for traces. Err: why `url` cannot be that of a collector.
+/// The URL for traces. Err: why `url` cannot be a collector's URL.
 pub fn parse(url: &str) -> Result<Uri, String> {
     let wrong =
         |why: &str| format!("--otlp-endpoint must be http://HOST:PORT or http://HOST:PORT/PATH: {why}");

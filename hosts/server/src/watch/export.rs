@@ -1,4 +1,5 @@
-//! Sends spans to the collector by OTLP: once a second, or whole batches. What it does not take is lost and counted.
+//! Sends spans to the collector by OTLP, once a second or when a batch is full. Spans that it does not accept are
+//! lost and counted.
 use super::collector::{Collector, TIMEOUT};
 use axum::http::Uri;
 use opentelemetry::Context;
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Spans that may wait. More are lost.
+/// Maximum number of waiting spans. More are lost.
 const MOST: usize = 4096;
-/// Spans that are sent together.
+/// Number of spans that are sent together.
 const BATCH: usize = 512;
 
 #[derive(Debug, Default)]
@@ -26,14 +27,14 @@ pub struct Counts {
     pub dropped: AtomicU64,
 }
 
-/// Makes spans, and sends those that have ended to `url`. In a runtime.
+/// Makes spans, and sends ended ones to `url`. Must be called in a runtime.
 pub fn provider(url: &Uri, counts: &Arc<Counts>) -> Result<SdkTracerProvider, String> {
     let builder = otlp::SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpJson)
         .with_endpoint(url.to_string())
         .with_timeout(TIMEOUT)
-        // Spans that wait meanwhile are worth no less than those of a batch that failed.
+        // No retries: spans that wait meanwhile are as valuable as those of a failed batch.
         .with_retry_policy(RetryPolicy::disabled())
         .with_shared_http_client(Arc::new(Collector::new()));
     let mut exporter = builder.build().map_err(|error| error.to_string())?;

@@ -1,10 +1,10 @@
-//! Metrics as Prometheus reads them: text with a family of samples behind its comments.
+//! Metrics as Prometheus text, in which the samples of a family follow its comments.
 use std::fmt::Write;
 
-/// All engines have the same families. Each is written once, with the samples of all models, which have one more label.
-/// `engines` has the models' names and their engines' metrics.
+/// Merges the metrics of all engines, which have the same families. Each family is written once, with the samples of
+/// all models, which get a label. `engines` has the models' names and their engines' metrics.
 pub fn together(engines: &[(String, String)]) -> String {
-    let mut families: Vec<(String, String)> = Vec::new(); // comments, and the samples behind them
+    let mut families: Vec<(String, String)> = Vec::new(); // comments, and the samples after them
     for (model, text) in engines {
         let (mut comments, mut family) = (String::new(), 0);
         for line in text.lines() {
@@ -31,7 +31,7 @@ pub fn together(engines: &[(String, String)]) -> String {
 pub const LOADING: &str = "# HELP bn_engine_state 1 for the state that the engine is in.\n\
     # TYPE bn_engine_state gauge\nbn_engine_state{state=\"loading\"} 1\n";
 
-/// Which of several models are loaded.
+/// The metric for which of several models are loaded.
 pub fn loaded<'a>(out: &mut String, models: impl Iterator<Item = (&'a str, bool)>) {
     out.push_str("# HELP bn_model_loaded 1 for a model that is loaded.\n# TYPE bn_model_loaded gauge\n");
     for (name, is_loaded) in models {
@@ -39,7 +39,7 @@ pub fn loaded<'a>(out: &mut String, models: impl Iterator<Item = (&'a str, bool)
     }
 }
 
-/// A sample with one more label, the first one.
+/// Adds a label in front of a sample's labels.
 fn add_labelled(out: &mut String, sample: &str, model: &str) {
     let (name, rest) = sample.split_at(sample.find(['{', ' ']).unwrap_or(sample.len()));
     let (end, rest) = rest.strip_prefix('{').map_or(("}", rest), |rest| (",", rest));

@@ -1,4 +1,4 @@
-//! A request's place in the traces of its client: W3C's `traceparent` in, spans out.
+//! Traces of requests: reads W3C's `traceparent`, and makes spans.
 use super::collector::TIMEOUT;
 use super::endpoint;
 use super::export::{self, Counts};
@@ -12,7 +12,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The status of requests whose clients hung up, as nginx has it.
+/// The status of requests whose clients hung up, as in nginx.
 const GONE: u16 = 499;
 
 /// Begins traces, and sends their spans to the collector of `--otlp-endpoint`. Without one it does nothing.
@@ -21,7 +21,7 @@ pub struct Tracer {
     counts: Arc<Counts>,
 }
 
-/// The span of a request over HTTP. It ends when the last clone is dropped.
+/// The span of an HTTP request, which ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct Trace(Arc<Request>);
 
@@ -31,7 +31,7 @@ struct Request {
 }
 
 impl Tracer {
-    /// In a runtime. Err: why `endpoint` cannot be one.
+    /// Must be called in a runtime. Err: why `endpoint` is invalid.
     pub fn new(endpoint: Option<&str>) -> Result<Self, String> {
         let counts = Arc::default();
         let scope = InstrumentationScope::builder("bn_engine").with_version(bn::version()).build();
@@ -43,7 +43,7 @@ impl Tracer {
         Ok(Self { to: to.transpose()?, counts })
     }
 
-    /// Sends what waits, for some seconds at most. For the server's end, once all requests are over.
+    /// Sends waiting spans, for some seconds at most. For the end of the server, once all requests are over.
     pub async fn finish(&self) {
         if let Some((provider, _)) = self.to.clone() {
             let _ = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(TIMEOUT)).await;
@@ -65,13 +65,13 @@ impl Tracer {
         sampled.then(|| Trace(Arc::new(Request { span: Mutex::new(span), status: OnceLock::new() })))
     }
 
-    /// Receives the phases of requests from engines.
+    /// The callback for the phases of requests in engines.
     pub fn on_span(&self) -> Option<bn::OnSpan> {
         let (_, tracer) = self.to.clone()?;
         Some(Arc::new(move |span: &bn::Span| phase(&tracer, span)))
     }
 
-    /// Spans that the collector took, and those that were lost.
+    /// Numbers of spans that the collector accepted, and of lost ones.
     pub fn counts(&self) -> (u64, u64) {
         let Counts { exported, dropped, .. } = &*self.counts;
         (exported.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed))
@@ -84,7 +84,7 @@ fn phase(tracer: &SdkTracer, span: &bn::Span) {
         bn::SpanKind::Queued => "queued",
         bn::SpanKind::Prefill => "prefill",
         bn::SpanKind::Decode => "decode",
-        _ => return, // the library is newer than this server, and knows more of them
+        _ => return, // a newer library may have more kinds
     };
     let (trace, id) = (TraceId::from_bytes(span.trace.trace_id), SpanId::from_bytes(span.trace.parent_id));
     let parent = SpanContext::new(trace, id, TraceFlags::SAMPLED, false, TraceState::default());
@@ -101,14 +101,14 @@ fn phase(tracer: &SdkTracer, span: &bn::Span) {
 }
 
 impl Trace {
-    /// The place of the engine's phases: below this span.
+    /// The trace context for the engine's phases, which are below this span.
     pub fn of_engine(&self) -> bn::Trace {
         let span = self.span();
         let place = span.span_context();
         bn::Trace { trace_id: place.trace_id().to_bytes(), parent_id: place.span_id().to_bytes() }
     }
 
-    /// The model that answers.
+    /// Sets the model that answers.
     pub fn model(&self, name: &str) {
         self.span().set_attribute(KeyValue::new("gen_ai.request.model", name.to_owned()));
     }
@@ -120,7 +120,7 @@ impl Trace {
         span.set_attribute(KeyValue::new("gen_ai.usage.output_tokens", number(output)));
     }
 
-    /// The answer is there as a whole, with this status. Without it, the client is gone.
+    /// Sets the status of the complete answer. Without a call, the client is gone.
     pub fn answered(&self, status: u16) {
         let _ = self.0.status.set(status);
     }
@@ -141,13 +141,13 @@ impl Drop for Request {
     }
 }
 
-/// The place that a client's `traceparent` names. None: it is not valid, and is passed over.
+/// The context of a client's `traceparent`. None: it is invalid, and is ignored.
 fn parent(text: &str) -> Option<SpanContext> {
     let parts: Vec<_> = text.split('-').collect();
     let [version, trace, span, flags, ref others @ ..] = parts[..] else { return None };
     let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let lengths = [version, trace, span, flags].map(str::len);
-    // Later versions may have more behind another dash.
+    // Later versions may have more fields after another dash.
     let known = version != "ff" && (version != "00" || others.is_empty());
     if !known || lengths != [2, 32, 16, 2] || ![version, trace, span, flags].into_iter().all(is_hex) {
         return None;

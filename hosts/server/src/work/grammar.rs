@@ -1,5 +1,6 @@
-//! A grammar that compiled quickly the last time need not wait after unknown ones. It may be slow again, as the engine keeps
-//! few compiled grammars. So known ones have a queue of their own, and no grammar is ever in the queue of bodies.
+//! A grammar that compiled quickly the last time need not wait for unknown ones. It may still be slow the next time,
+//! since the engine keeps few compiled grammars. So known ones have a queue of their own, and no grammar is ever in the
+//! queue of bodies.
 use super::WorkQueue;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -9,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const QUICK: Duration = Duration::from_millis(20);
-/// Bytes of a body whose grammar is not looked at.
+/// Bodies above this size are not searched for known grammars.
 const LONG: usize = 64 << 10;
 const KNOWN: usize = 1024;
 
@@ -26,7 +27,7 @@ impl Default for Grammars {
 }
 
 impl Grammars {
-    /// None: there is no grammar. Requests of one body have the same.
+    /// The queue of requests of one body, which have the same grammar. None: there is no grammar.
     pub fn queue_of(&self, requests: &[bn::Request], bytes: usize) -> Option<WorkQueue> {
         let request = requests.iter().find(|request| request.constraint.is_some())?;
         if bytes > LONG {
@@ -63,7 +64,7 @@ fn index(hash: u64) -> usize {
     hash as usize % KNOWN
 }
 
-/// A conversation without what was said in it.
+/// The parts of a conversation that affect its grammar.
 #[derive(Deserialize)]
 struct Chat {
     #[serde(default, rename = "messages")]

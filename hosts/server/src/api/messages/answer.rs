@@ -2,7 +2,7 @@
 use crate::api::pieces::{Kind, Piece};
 use serde_json::{Map, Value, json};
 
-/// A block of an answer. The arguments of a call that was cut off are no JSON.
+/// A block of an answer. The arguments of a call that was cut off are not valid JSON.
 pub fn block(piece: &Piece) -> Value {
     match &piece.kind {
         Kind::Text => json!({"type": "text", "text": piece.text}),
@@ -35,7 +35,7 @@ pub fn stop(finish: &bn::Finish, sequences: &[String]) -> Value {
     json!({"stop_reason": reason, "stop_sequence": stopped.and_then(|at| sequences.get(at))})
 }
 
-/// Cached tokens are apart from the others.
+/// Cached tokens are counted separately from the others.
 pub fn usage(usage: &bn::Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens.saturating_sub(usage.cached_tokens),

@@ -43,12 +43,12 @@ fn add_message(to: &mut Vec<Message>, message: &Object, at: &str) -> Result<()> 
     Ok(())
 }
 
-/// A message of blocks while it is read.
+/// A message of blocks that is being read.
 struct Turn {
     role: Role,
     content: Content,
     calls: Vec<ToolCall>,
-    /// A call came, and no text since.
+    /// A call came, and no text after it.
     apart: bool,
 }
 
@@ -62,13 +62,13 @@ impl Turn {
                 self.apart = true;
             }
             "tool_result" => to.push(result(block, at)),
-            // It stands in the answer itself, behind its call.
+            // The result is in the answer itself, behind its call.
             "mcp_tool_result" => {
                 self.end(to);
                 to.push(result(block, at));
             }
             "tool_addition" | "tool_removal" => {} // the tools are those of the request
-            // Tools of Anthropic's servers: the answer's text has what they found.
+            // Tools of Anthropic's servers, whose findings are in the answer's text.
             kind if kind == "server_tool_use" || kind.ends_with("_tool_result") => {}
             _ => {
                 let before = self.content.text.len();
@@ -79,7 +79,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Texts before and behind calls are lines of their own. The last one begins at `from`.
+    /// Puts texts before and behind calls on lines of their own. The last text begins at `from`.
     fn set_apart(&mut self, from: usize) {
         let (before, new) = self.content.text.split_at(from);
         if new.is_empty() || !std::mem::take(&mut self.apart) {
@@ -91,7 +91,7 @@ impl Turn {
         }
     }
 
-    /// Adds what there is as a message.
+    /// Adds the collected content as a message.
     fn end(&mut self, to: &mut Vec<Message>) {
         let content = std::mem::take(&mut self.content);
         let calls = std::mem::take(&mut self.calls);

@@ -45,19 +45,19 @@ struct OutputConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Generating {
-    /// 0 fills the cache.
+    /// 0: only fill the cache.
     pub max_tokens: Option<Whole<-1, U32>>,
     pub stop_sequences: Option<Value>,
     pub stream: Option<bool>,
 }
 
-/// The meaning of a conversation's fields.
+/// What a conversation's fields ask for.
 pub struct Asked {
     pub conversation: Conversation,
     pub format: Format,
     /// The bound on reasoning; -1: none.
     pub budget: Option<i64>,
-    /// Blocks of thinking come without their text.
+    /// Thinking blocks are sent without their text.
     pub hides_thinking: bool,
 }
 
@@ -66,7 +66,7 @@ impl Asked {
     pub fn take(fields: &mut Fields) -> Result<Self> {
         let own: Conversing = fields.take()?;
         if own.thread.is_some() {
-            // At this code, Anthropic's clients send the whole conversation.
+            // On this code, Anthropic's clients send the whole conversation.
             let words = "'thread' is not supported: send the whole conversation";
             return Err(Failure::new(StatusCode::BAD_REQUEST, "thread_unsupported_request", words));
         }
@@ -81,7 +81,7 @@ impl Asked {
         let output = own.output_config.unwrap_or_default();
         let mut format = Format::default();
         let formats = [("output_config.format", output.format), ("output_format", own.output_format)];
-        // The newer name counts where both are there.
+        // If both names are given, the newer one counts.
         if let Some((name, value)) = formats.into_iter().find_map(|(name, value)| Some((name, value?))) {
             format.format(name, &value, None)?;
         }

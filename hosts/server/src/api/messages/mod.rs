@@ -24,7 +24,7 @@ use fields::{Asked, Generating};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The field by which the answer goes on with the last message.
+/// The field that makes the answer continue the last message.
 const CONTINUE: &str = "continue_final_message";
 
 pub struct Messages {
@@ -38,7 +38,7 @@ struct Writer {
     stops: Vec<String>,
     prompt_tokens: u32,
     hides_thinking: bool,
-    /// The request only fills the cache: the one token is left out.
+    /// The request only fills the cache, so its one token is left out.
     fills: bool,
 }
 
@@ -47,7 +47,7 @@ impl Api for Messages {
         let own: Generating = fields.take()?;
         let asked = Asked::take(fields)?;
         if let Some(budget) = asked.budget {
-            // Anthropic's own field counts where there is another one.
+            // Anthropic's own field takes precedence.
             fields.insert("max_reasoning_tokens", budget.into());
         }
         let most = own.max_tokens.ok_or_else(|| Failure::invalid("'max_tokens' is missing"))?.0;
@@ -71,7 +71,7 @@ impl Api for Messages {
     }
 
     fn begin(&mut self, out: &mut String) {
-        // Which tokens are cached is known at the end.
+        // The number of cached tokens is known only at the end.
         let tokens = bn::Usage { prompt_tokens: self.writer.prompt_tokens, ..bn::Usage::default() };
         let message = self.writer.message(Vec::new(), &Value::Null, &usage(&tokens));
         write::event(out, "message_start", &json!({"message": message}));
@@ -125,7 +125,7 @@ impl Writer {
         })
     }
 
-    /// How the answer ended, and its tokens.
+    /// The reason of the answer's end, and its usage.
     fn end(&self, finish: &bn::Finish) -> (Value, Value) {
         let (mut stop, mut usage) = (stop(finish, &self.stops), usage(&finish.usage));
         if self.fills {
@@ -162,8 +162,8 @@ impl Writer {
     }
 }
 
-/// The conversation for the engine, and how many tokens it has. Where the assistant's is the last message, the answer goes on
-/// with it, unless the template cannot show that.
+/// The conversation for the engine, and its number of tokens. If the last message is the assistant's, the answer
+/// continues it, unless the template does not support that.
 fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> {
     let count = |conversation: Conversation| {
         let chat = held.chat(conversation)?;
@@ -187,7 +187,7 @@ fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> 
     count(conversation)
 }
 
-/// Refuses a prompt that leaves no room for a token, in the words at which Anthropic's clients shorten it.
+/// Refuses a prompt that leaves no room for a token, in the words on which Anthropic's clients shorten it.
 fn fits(held: &Held, tokens: usize) -> Result<u32> {
     let most = context(held)?.saturating_sub(1);
     u32::try_from(tokens)

@@ -4,10 +4,10 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 use std::time::Duration;
 
-/// Seconds that count as for good, some thirty years.
+/// Number of seconds that counts as forever, some thirty years.
 const LONG: f64 = 1e9;
 
-/// Seconds as a number, or a text like `1h30m`. Below 0: for good.
+/// Seconds as a number, or a text like `1h30m`. Below 0: forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive(pub Duration);
 

@@ -1,4 +1,4 @@
-//! POST /api/embed, and its forerunner /api/embeddings.
+//! POST /api/embed, and the older /api/embeddings.
 use super::duration::KeepAlive;
 use super::line::nanoseconds;
 use crate::api::embeddings::{Size, generation};
@@ -19,7 +19,7 @@ struct Common {
     truncate: Option<bool>,
     keep_alive: Option<KeepAlive>,
     dimensions: Option<Whole<1, U32>>,
-    /// They say how a model is loaded, or how tokens are drawn.
+    /// Options for loading a model or drawing tokens.
     options: Option<Value>,
 }
 
@@ -34,7 +34,7 @@ impl Common {
     ) -> Result<Generation> {
         let missing = || Failure::invalid(format!("'{name}' is missing"));
         let value = fields.take_value(name).ok_or_else(missing)?;
-        // Nothing to embed: a client that loads its model.
+        // Nothing to embed: the client only loads its model.
         let nothing = value == "" || value.as_array().is_some_and(Vec::is_empty);
         let mut given = if nothing { Vec::new() } else { prompts::read(name, &value)? };
         if self.truncate != Some(false) {
@@ -65,7 +65,7 @@ pub struct Embed {
 impl Api for Embed {
     fn read(call: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let common: Common = fields.take()?;
-        // Ollama's have length 1, of any model.
+        // Ollama's embeddings have length 1 with any model.
         let generation = common.generation(held, fields, "input", bn::Normalization::Unit)?;
         let size = Size::of(held, common.dimensions)?;
         Ok((generation, Self { model: held.shown().to_owned(), size, loading: call.loading }))

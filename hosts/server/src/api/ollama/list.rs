@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The version of Ollama whose API this is: clients refuse older ones.
 const OLLAMA: &str = "0.12.11";
-/// One that stays has a time far away, as in Ollama.
+/// As in Ollama, a model that stays has an expiry far in the future.
 const CENTURY: Duration = Duration::from_secs(3_155_760_000);
 
 fn time(at: SystemTime) -> String {
@@ -27,7 +27,8 @@ fn modified_at(model: &Model) -> String {
     time(UNIX_EPOCH + Duration::from_secs(model.created))
 }
 
-/// Clients take it for the hash of the files, which nobody computes here: of their name, size and time.
+/// A hash of the files' name, size and time. Clients take it for the hash of the contents, which is not
+/// computed here.
 fn digest(model: &Model) -> String {
     let part = |part: u8| {
         let mut hasher = DefaultHasher::new();
@@ -37,7 +38,7 @@ fn digest(model: &Model) -> String {
     (0..4).map(part).collect()
 }
 
-/// 1.7B, 135M.
+/// A number of parameters in short form: 1.7B, 135M.
 fn short(parameters: u64) -> String {
     match parameters {
         0 => String::new(),
@@ -68,7 +69,7 @@ fn listed(model: &Model, about: &About) -> Value {
     })
 }
 
-/// How a model's authors recommend to sample, in the manner of a Modelfile.
+/// The sampling that a model's authors recommend, in the form of a Modelfile.
 fn parameters(model: &Model) -> String {
     let Some(loaded) = &model.loaded else { return String::new() };
     let own = &loaded.info.recommended;
@@ -83,7 +84,7 @@ fn parameters(model: &Model) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Models with what is known of each, which files of models that are not loaded may have to be read for.
+/// Models with their descriptions. Files of models that are not loaded may have to be read.
 async fn known(models: Vec<Model>) -> Vec<(Model, About)> {
     let with_about = |model| {
         let about = About::of(&model);
@@ -132,7 +133,7 @@ pub async fn show(app: Arc<App>, parts: Parts, body: Body) -> Response<Body> {
     shown(call, body).await.unwrap_or_else(|failure| failure.response(shape))
 }
 
-/// The model of a name, as requests that run it find it.
+/// The model of a name, found as by requests that run it.
 async fn find(app: &App, name: &str) -> Option<Model> {
     match app.models.find(name).await {
         None if app.options.any_model => app.models.list().await.into_iter().next(),

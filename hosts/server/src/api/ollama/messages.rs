@@ -5,16 +5,16 @@ use crate::request::tools::{OPENAI, Tools};
 use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 
-/// Calls whose results are to come.
+/// Calls that wait for their results.
 #[derive(Default)]
 struct Calls {
     made: usize,
-    /// Ids and names.
+    /// Ids and names of calls.
     open: VecDeque<(String, String)>,
 }
 
 impl Calls {
-    /// Ollama's calls often have no ids, and some templates want nine letters and digits.
+    /// Adds a call. Ollama's calls often have no ids, and some templates require nine letters and digits.
     fn add(&mut self, id: Option<&str>, name: &str) -> String {
         let id = id.map_or_else(|| format!("call{:05}", self.made % 100_000), str::to_owned);
         self.made += 1;
@@ -66,7 +66,7 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
     Ok(made)
 }
 
-/// Pictures, which the model cannot see.
+/// Adds placeholders for pictures, which the model cannot see.
 pub fn unseen(content: &mut Content, images: Option<&Value>, at: &str) -> Result<()> {
     for i in 0..images.and_then(Value::as_array).map_or(0, Vec::len) {
         content.add(&json!({"type": "image"}), &format!("{at}[{i}]"))?;

@@ -38,7 +38,7 @@ async fn text<const CHAT: bool>(call: Call, fields: Fields, length: usize) -> Re
     load::<CHAT>(call, fields).await
 }
 
-/// A request without anything to say loads its model, or lets go of it.
+/// A request without a prompt loads its model, or unloads it.
 async fn load<const CHAT: bool>(mut call: Call, mut fields: Fields) -> Result<Response<Body>> {
     let name = fields.get("model").and_then(|name| name.as_str()).map(str::to_owned);
     let keep = fields.get("keep_alive").cloned();
@@ -49,7 +49,7 @@ async fn load<const CHAT: bool>(mut call: Call, mut fields: Fields) -> Result<Re
         _ => None,
     };
     let model = match away {
-        Some((_, shown)) => shown, // it need not be loaded to be let go
+        Some((_, shown)) => shown, // it need not be loaded to be unloaded
         None => {
             let held = run::take_model(&mut call, &fields).await?;
             if let Some(KeepAlive(time)) = keep {

@@ -1,4 +1,4 @@
-//! Ollama's object `options`: how tokens are drawn, and how a model is loaded, which the server's own options say.
+//! Ollama's object `options`: sampling, and the loading of models, which the server's own options control instead.
 use crate::failure::Result;
 use crate::fields::{Fields, U32, Whole};
 use crate::request::prompts;
@@ -15,13 +15,13 @@ struct Own {
     stop: Option<Value>,
 }
 
-/// Sets what `options` say. Those that are not known are left to `fields`.
+/// Applies `options`. Unknown ones are left in `fields`.
 pub fn apply(options: Map<String, Value>, fields: &mut Fields, to: &mut bn::Request) -> Result<()> {
     let mut options = Fields::within("options", options);
     let own: Own = options.take()?;
     sampling::apply(&mut options, &mut to.sampling)?;
     to.stop_strings = prompts::stops("options.stop", own.stop.as_ref())?;
-    // Below 1: what the context leaves.
+    // Below 1: as many as the context leaves.
     to.max_new_tokens = own.num_predict.map_or(0, |most| u32::try_from(most.0).unwrap_or(0));
     own.samplers(&mut to.sampling);
     fields.leave(options);
@@ -45,7 +45,7 @@ impl Own {
         if to.mirostat_tau == 0.0 {
             to.mirostat_tau = 5.0;
         }
-        // It is alone.
+        // Mirostat runs without other filters.
         to.top_k = 0;
         (to.top_p, to.min_p, to.typical_p) = (1.0, 0.0, 1.0);
     }

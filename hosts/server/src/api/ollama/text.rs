@@ -100,7 +100,7 @@ impl GenerateFields {
         }
     }
 
-    /// The prompt is a user's message to a model that has conversations.
+    /// Whether the prompt becomes a user's message, because the model has a chat template.
     fn is_chat(&self, held: &Held) -> bool {
         !self.raw && self.suffix.is_empty() && held.info.has_chat_template
     }
@@ -130,17 +130,17 @@ impl GenerateFields {
     }
 }
 
-/// A chat, or else a text to go on with.
+/// A chat, or else a text to continue.
 pub struct Text<const CHAT: bool> {
     model_name: String,
     model: bn::Model,
     loading: Duration,
-    /// A call of a stream that is not yet whole.
+    /// A call in a stream that is not complete yet.
     call: Option<bn::ToolCallPart>,
 }
 
 impl<const CHAT: bool> Text<CHAT> {
-    /// Whether a request has something to say. Others ask for their model alone.
+    /// Whether a request has a prompt. Others only load their model.
     pub fn says(fields: &Fields) -> bool {
         let is_there = |name: &str| match fields.get(name) {
             None => false,
@@ -174,7 +174,7 @@ impl<const CHAT: bool> Text<CHAT> {
         write::line(out, &written);
     }
 
-    /// Writes the call that is whole now.
+    /// Writes the call that is now complete.
     fn write_call(&mut self, out: &mut String) {
         if let Some(held) = self.call.take() {
             let (id, name) = (held.id.unwrap_or_default(), held.name.unwrap_or_default());

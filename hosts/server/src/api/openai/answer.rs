@@ -7,7 +7,7 @@ use crate::run::{Call, Totals};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The most entries of `prompt_logprobs`: each is some 80 bytes of the answer.
+/// Maximum number of entries of `prompt_logprobs`, each some 80 bytes of the answer.
 const MOST_PROMPT_ENTRIES: usize = 400_000;
 
 /// The fields that each object of an answer begins with.
@@ -26,7 +26,7 @@ struct Answer<'a, C> {
     choices: &'a [C],
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_logprobs: Option<Value>,
-    /// In a stream that counts: null, and at the end the count.
+    /// In a stream with usage: null, and the usage at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Value>,
 }
@@ -49,7 +49,7 @@ impl Writer {
         Answer { head: &self.head, choices, prompt_logprobs: None, usage }
     }
 
-    /// The next part of a choice.
+    /// Writes the next part of a choice.
     pub fn part(&self, out: &mut String, choice: impl Serialize) {
         write::data(out, &self.answer(&[choice], self.include_usage.then_some(Value::Null)));
     }

@@ -40,17 +40,17 @@ struct Choice {
 pub struct Completion {
     writer: Writer,
     logprobs: bool,
-    /// The prompt alone: its text is that of its tokens.
+    /// The answer is the prompt alone, whose text is that of its tokens.
     scores: bool,
     samples: usize,
     prompts: usize,
-    /// How many of `samples` are the answer; None: all.
+    /// Number of `samples` that are returned; None: all.
     best: Option<usize>,
     /// Characters of text that each request has streamed.
     written: Vec<usize>,
 }
 
-/// The fields, and what they mean together.
+/// The fields, and their combined meaning.
 struct Asked {
     own: CompletionFields,
     common: Common,
@@ -66,7 +66,7 @@ impl Asked {
         self.common.n.map_or(1, |n| n.u32() as usize)
     }
 
-    /// How many of `samples` are the answer, if not all are.
+    /// Number of `samples` that are returned, if not all are.
     fn best(&self) -> Option<usize> {
         Some(self.n()).filter(|n| self.samples() > *n)
     }
@@ -79,7 +79,7 @@ impl Asked {
         self.common.stream == Some(true)
     }
 
-    /// There is a text behind the answer.
+    /// Whether there is a text behind the answer.
     fn fills(&self) -> bool {
         self.own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())
     }
@@ -90,7 +90,7 @@ impl Asked {
         let wrong = [
             (self.prompt_alone() && self.own.echo != Some(true), "'max_tokens' can be 0 with 'echo' only"),
             (scores && self.streams(), "'prompt_logprobs' cannot be streamed"),
-            // Each choice would repeat them.
+            // Each choice would repeat these.
             (scores && self.n() > 1, "'prompt_logprobs' of a completion needs 'n' to be 1"),
             (self.samples() < self.n(), "'best_of' must not be less than 'n'"),
             (
@@ -144,7 +144,7 @@ impl Asked {
     }
 }
 
-/// A request for a prompt's log probabilities alone, with what `request` says of its running.
+/// A request for only a prompt's log probabilities, with the engine fields of `request`.
 pub fn scoring(request: &bn::Request, top: u32) -> bn::Request {
     bn::Request {
         task: bn::Task::Score { from: 0 },

@@ -15,7 +15,7 @@ fn bytes_of(model: &bn::Model, token: u32) -> Vec<u8> {
     model.token_bytes(token).unwrap_or_default()
 }
 
-/// A part of a character is U+FFFD.
+/// The text of a token; a part of a character becomes U+FFFD.
 fn text_of(model: &bn::Model, token: u32) -> String {
     String::from_utf8_lossy(&bytes_of(model, token)).into_owned()
 }
@@ -38,7 +38,7 @@ impl TokenLogprob {
     }
 }
 
-/// The entries of each token: its own first.
+/// The entries of each token, its own first.
 fn each(entries: &[bn::Logprob], per_token: usize) -> impl Iterator<Item = &[bn::Logprob]> {
     entries.chunks_exact(per_token.max(1))
 }
@@ -51,7 +51,7 @@ pub fn token_logprobs(model: &bn::Model, entries: &[bn::Logprob], per_token: usi
     each(entries, per_token).map(one).collect()
 }
 
-/// Those of a completion: four lists of the same length.
+/// The log probabilities of a completion: four lists of the same length.
 #[derive(Debug, Serialize)]
 pub struct Texts {
     tokens: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// `offset`: characters of the text before these tokens.
+    /// `offset`: number of characters of the text before these tokens.
     pub fn new(model: &bn::Model, entries: &[bn::Logprob], per_token: usize, mut offset: usize) -> Self {
         let count = entries.len() / per_token.max(1);
         let mut texts = Self {
@@ -80,14 +80,15 @@ impl Texts {
                 alternatives(model, &entries[1..])
             });
             texts.text_offset.push(offset);
-            // A character is counted where it begins, as a token may have a part of it.
+            // Count a character where it begins, since a token may hold only a part of it.
             offset += bytes_of(model, own.token).iter().filter(|byte| **byte & 0xc0 != 0x80).count();
         }
         texts
     }
 }
 
-/// By their texts. Several tokens may have the same one, as parts of characters do: the likeliest counts.
+/// The alternatives by their texts. If several tokens have the same text, such as parts of characters, the
+/// likeliest counts.
 fn alternatives(model: &bn::Model, entries: &[bn::Logprob]) -> Value {
     let mut map = Map::new();
     for entry in entries {
@@ -96,8 +97,8 @@ fn alternatives(model: &bn::Model, entries: &[bn::Logprob]) -> Value {
     Value::Object(map)
 }
 
-/// vLLM's: null for the first token, then maps by token id, the prompt's own first. A token's rank is known only among those
-/// that were asked for.
+/// vLLM's `prompt_logprobs`: null for the first token, then maps by token id, the prompt's own token first. A token's
+/// rank is known only among those that were asked for.
 pub fn of_prompt(model: &bn::Model, entries: &[bn::Logprob], per_token: usize) -> Value {
     let token = |entries: &[bn::Logprob]| {
         let own = &entries[0];

@@ -14,10 +14,10 @@ use crate::fields::{U32, Whole};
 use answer::Writer;
 use serde::Deserialize;
 
-/// The most alternatives of a token.
+/// Maximum number of alternatives of a token.
 pub const MOST_ALTERNATIVES: i64 = 32;
 
-/// The word of an end, as OpenAI's clients know it; null while there is more.
+/// OpenAI's name of a finish reason; null while there is more.
 pub fn finish_name(event: Option<&bn::Finish>) -> Option<&'static str> {
     use bn::FinishReason::{Cancelled, Length, Stop, StopString, TimedOut};
     let finish = event?;

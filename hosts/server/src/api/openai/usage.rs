@@ -1,4 +1,4 @@
-//! OpenAI's count of tokens.
+//! OpenAI's usage object.
 use crate::run::Totals;
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub fn usage(totals: &Totals) -> Value {
     })
 }
 
-/// The count of requests that generate nothing.
+/// The usage of requests that generate nothing.
 pub fn prompt_usage(totals: &Totals) -> Value {
     json!({"prompt_tokens": totals.prompt, "total_tokens": totals.prompt})
 }

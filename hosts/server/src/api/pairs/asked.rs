@@ -1,4 +1,4 @@
-//! The pairs of a request, and what the engine runs for them.
+//! The pairs of a request, and the engine's requests for them.
 use super::template::Template;
 use crate::failure::{Failure, Result};
 use crate::fields::{Fields, U32, Whole};
@@ -9,7 +9,7 @@ use crate::run::{Call, Generation};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Bytes of the texts that stand beside each document, for all documents together.
+/// Maximum bytes of the texts that are repeated for each document, over all documents.
 const MOST_REPEATED: usize = 16 << 20;
 
 #[derive(Debug, Default, Deserialize)]
@@ -27,7 +27,7 @@ pub struct Pairs {
     pub documents: Vec<String>,
     pub template: Template,
     instruction: Option<String>,
-    /// The most of a document.
+    /// Maximum tokens of a document.
     pub document_tokens: usize,
 }
 
@@ -69,7 +69,7 @@ impl Pairs {
         }
         let given = own.template.map(|text| text.parse::<Template>()).transpose();
         let given = given.map_err(|words| Failure::invalid(format!("'template' {words}")))?;
-        // The server's is for models that generate.
+        // The server's template is for models that generate.
         let server = call.app.template.as_ref();
         let by_head = held.info.scores_pairs && given.is_none() && (server.is_none() || held.info.encodes);
         let template = given.or_else(|| server.cloned()).unwrap_or_default();
@@ -79,7 +79,7 @@ impl Pairs {
         Ok((pairs, by_head))
     }
 
-    /// A small body must not become large by texts that are there once for each document.
+    /// Refuses a small body that would become large because texts are repeated for each document.
     fn check_bytes(&self) -> Result<()> {
         let query = if let [query] = &self.queries[..] { query.len() } else { 0 };
         let each = query + self.template.bytes() + self.instruction.as_ref().map_or(0, String::len);

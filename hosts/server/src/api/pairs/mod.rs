@@ -1,4 +1,4 @@
-//! Documents scored for queries: POST /v1/rerank, as Cohere's, Jina's and vLLM's APIs have it, and vLLM's /v1/score.
+//! Documents scored for queries: POST /v1/rerank, as in Cohere's, Jina's and vLLM's APIs, and vLLM's /v1/score.
 mod asked;
 mod prompts;
 mod template;
@@ -85,7 +85,7 @@ impl Api for Rerank {
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
         let mut scores: Vec<_> = answers.iter().map(|answer| self.pairs.score(answer)).enumerate().collect();
-        scores.sort_by(|a, b| b.1.total_cmp(&a.1)); // equal ones stay in their order
+        scores.sort_by(|a, b| b.1.total_cmp(&a.1)); // equal scores keep their order
         scores.truncate(self.most);
         let ranked = |(index, score): (usize, f64)| {
             let mut ranked = json!({"index": index, "relevance_score": score});

@@ -6,18 +6,18 @@ use crate::models::Held;
 use crate::request::length;
 use axum::http::StatusCode;
 
-/// Texts from requests spell no control tokens.
+/// Texts from requests never become control tokens.
 const TEXT: bn::Tokenize = bn::Tokenize { add_special: false, parse_special: false };
 
 /// The parts that all prompts of a request have, tokenized once.
 struct Common {
     /// The template's parts.
     parts: [Vec<u32>; 3],
-    /// The query, if there is only one.
+    /// The query, if there is only one for all documents.
     query: Option<Vec<u32>>,
 }
 
-/// A text in the place behind a part of the template.
+/// Tokens of a text that follows a part of the template.
 fn value(model: &bn::Model, part: &str, text: &str) -> bn::Result<Vec<u32>> {
     match spaced(part) {
         true => model.tokenize(&format!(" {text}"), TEXT),
@@ -54,7 +54,8 @@ impl Pairs {
         let mut requests = Vec::with_capacity(self.documents.len());
         for at in 0..self.documents.len() {
             let (tokens, from) = self.tokens(&held.model, &common, at).map_err(failure)?;
-            // Refused before the next one is made: the engine would refuse it too, but only with all of them in memory.
+            // Refuse it before the next one is made. The engine would refuse it too, but only with all of them in
+            // memory.
             if tokens.len() > most {
                 return Err(too_long(at, tokens.len(), most));
             }
@@ -71,7 +72,7 @@ impl Pairs {
         Ok(requests)
     }
 
-    /// The tokens of a pair's prompt, and the place of the query's first.
+    /// The tokens of a pair's prompt, and the index of the query's first token.
     fn tokens(&self, model: &bn::Model, common: &Common, at: usize) -> bn::Result<(Vec<u32>, u32)> {
         let (template, mut tokens, mut from) = (&self.template, Vec::new(), 0);
         for (part, ids) in common.parts.iter().enumerate() {
@@ -104,7 +105,7 @@ impl Pairs {
         if self.template.words.is_some() {
             return verdict(&entries().take(3).collect::<Vec<_>>());
         }
-        // The first token of all has no probability.
+        // The first token of a prompt has no probability.
         let known: Vec<_> = entries().filter(|logprob| !logprob.is_nan()).collect();
         if known.is_empty() { 0.0 } else { (known.iter().sum::<f64>() / known.len() as f64).exp() }
     }

@@ -49,20 +49,21 @@ impl FromStr for Template {
     }
 }
 
-/// The words of `...{yes|no}`, and what stands before them.
+/// The words of `...{yes|no}`, and the text before them.
 fn verdict(rest: &str) -> Option<(String, [String; 2])> {
     let (behind, words) = rest.strip_suffix('}')?.rsplit_once('{')?;
     let (yes, no) = words.split_once('|').filter(|(yes, no)| !yes.is_empty() && !no.is_empty())?;
     Some((behind.to_owned(), [yes.to_owned(), no.to_owned()]))
 }
 
-/// Whether a space stands before what comes behind a part. It is tokenized with that, as tokenizers expect.
+/// Whether a part ends with a space, which is then tokenized with the following text, as tokenizers expect.
 pub fn spaced(part: &str) -> bool {
     part.ends_with(' ')
 }
 
 impl Template {
-    /// Tokens of the two words, each one token of the model; none for a likelihood. Err: which word is not.
+    /// The tokens of the two words, each of which must be one token of the model; none for a likelihood. Err:
+    /// the word that is not.
     pub fn verdict_tokens(&self, model: &bn::Model) -> bn::Result<Result<Vec<u32>, String>> {
         let how = bn::Tokenize { add_special: false, parse_special: true };
         let space = if spaced(&self.parts[2]) { " " } else { "" };
@@ -80,7 +81,7 @@ impl Template {
         Ok(Ok(tokens))
     }
 
-    /// Err: why `--rerank-template` does not fit the model.
+    /// Checks that `--rerank-template` fits the model. Err: why not.
     pub fn check(&self, model: &bn::Model) -> Result<(), String> {
         let checked = self.verdict_tokens(model).map_err(|error| error.message().to_owned());
         checked.flatten().map(|_| ()).map_err(|why| format!("--rerank-template: {why}"))

@@ -3,7 +3,7 @@ use super::tools::Namespaces;
 use crate::api::pieces::{Kind, Piece};
 use serde_json::{Value, json};
 
-/// How far a response or an item is.
+/// Status of a response or an item.
 pub const IN_PROGRESS: &str = "in_progress";
 pub const COMPLETED: &str = "completed";
 pub const INCOMPLETE: &str = "incomplete";
@@ -16,7 +16,7 @@ pub fn status(finish: &bn::Finish) -> &'static str {
     }
 }
 
-/// The part that an item's content is. None: a call has no parts.
+/// The content part of an item. None: a call has no parts.
 pub fn part(kind: &Kind, text: &str) -> Option<Value> {
     match kind {
         Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
@@ -65,7 +65,7 @@ pub fn usage(usage: &bn::Usage) -> Value {
     })
 }
 
-/// The events with an item's text, and the field with all of it.
+/// The names of the events with an item's text, and of the field with the whole text.
 pub fn text_names(kind: &Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Reasoning => ("response.reasoning_text", "text"),

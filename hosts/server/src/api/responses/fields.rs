@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Bytes of a tree of values for each of its text, approximately.
+/// Approximate bytes of a tree of values for each byte of its text.
 pub const TREE: usize = 8;
 
 #[derive(Debug, Default, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Own {
     pub stream: Option<bool>,
     pub store: Option<bool>,
     pub previous_response_id: Option<String>,
-    /// A conversation or a prompt that OpenAI's servers keep.
+    /// A conversation or a prompt that is stored by OpenAI's servers.
     conversation: Option<Value>,
     prompt: Option<Value>,
     stream_options: Option<Value>,
@@ -44,7 +44,7 @@ struct Text {
     format: Option<Value>,
 }
 
-/// The fields that the answer says again, and how if they were not there.
+/// The fields that the answer repeats, with their defaults.
 const ECHOED: &[(&str, &str)] = &[
     ("instructions", "null"),
     ("max_output_tokens", "null"),
@@ -64,7 +64,7 @@ const ECHOED: &[(&str, &str)] = &[
     ("user", "null"),
 ];
 
-/// The fields that the answer says again.
+/// The fields that the answer repeats.
 pub fn echo(fields: &Fields) -> Map<String, Value> {
     let one = |(name, default): &(&str, &str)| {
         let default = || serde_json::from_str(default).unwrap_or_default();
@@ -100,7 +100,8 @@ impl Own {
         Ok(format)
     }
 
-    /// The conversation, with what else `fields` have of it. `earlier`: the response that it goes on with, for whose items `lease` has room while they are read.
+    /// The conversation, with its other settings in `fields`. `earlier`: the response that it continues; `lease` counts
+    /// the memory of its items while they are read.
     pub fn conversation(
         &self,
         fields: &mut Fields,

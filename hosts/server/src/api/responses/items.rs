@@ -1,4 +1,4 @@
-//! Items of the Responses API as messages. Those of the assistant that follow each other are one message.
+//! Converts items of the Responses API to messages. Consecutive items of the assistant become one message.
 use super::tools::Namespaces;
 use crate::failure::{Failure, Result};
 use crate::request::conversation::{Content, Message, Role, ToolCall};
@@ -10,7 +10,7 @@ type Object = Map<String, Value>;
 pub struct Items<'a> {
     messages: &'a mut Vec<Message>,
     namespaces: &'a Namespaces,
-    /// The last message is the assistant's, and the next item of the assistant belongs to it.
+    /// The last message is the assistant's, and the assistant's next item is added to it.
     open: bool,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Items<'a> {
         Self { messages, namespaces, open: false }
     }
 
-    /// Adds the items that stand at `at` of the body: a list, or the user's text.
+    /// Adds the items at `at` in the body: a list, or the user's text.
     pub fn add(&mut self, items: &Value, at: &str) -> Result<()> {
         match items {
             Value::String(text) => self.messages.push(Message::new(Role::User, text.clone())),
@@ -37,8 +37,8 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// Items that are neither said, thought nor called are left out: references to what is not kept, and what OpenAI's servers
-    /// did.
+    /// Adds an item. Items that are neither text, reasoning nor calls are left out: references to items that are not
+    /// kept, and actions of OpenAI's servers.
     fn add_item(&mut self, item: &Value, at: &str) -> Result<()> {
         let item = item.as_object().ok_or_else(|| Failure::invalid(format!("'{at}' must be an object")))?;
         match text_in(item, "type").unwrap_or("message") {
@@ -93,7 +93,7 @@ impl<'a> Items<'a> {
         Ok(())
     }
 
-    /// A summary is not what the model thought, and what is encrypted nobody else can read.
+    /// Reasoning. A summary is not the model's own reasoning, and encrypted content cannot be read.
     fn thought(&mut self, item: &Object, at: &str) -> Result<()> {
         let content = Content::read(item.get("content"), &format!("{at}.content"))?;
         if !content.text.is_empty() {
@@ -110,7 +110,7 @@ impl<'a> Items<'a> {
         let given = ["arguments", "action", "operation"].iter().find_map(|name| item.get(*name));
         self.turn().calls.push(ToolCall::new(id, Some(&shown), given.or(freely.as_ref())));
         if kind == "mcp_call" {
-            // Its result is in the same item.
+            // The result of the call is in the same item.
             let output = ["output", "error"].iter().find_map(|name| item.get(*name).filter(|v| !v.is_null()));
             self.result(item, output, at);
         }

@@ -37,7 +37,7 @@ struct Writer {
     /// The response so far.
     response: Value,
     namespaces: Namespaces,
-    /// Events that were sent.
+    /// Number of events sent.
     sent: u64,
     /// The conversation before the answer, as JSON without the last bracket. None: it is not kept.
     kept: Option<String>,
@@ -104,7 +104,7 @@ impl Api for Responses {
         }
     }
 
-    /// Clients look for either event.
+    /// Clients look for one or the other event.
     fn failed(&mut self, out: &mut String, _at: usize, failure: &Failure) {
         let writer = &mut self.writer;
         let mut error = json!({"code": failure.code, "message": failure.message});
@@ -129,12 +129,12 @@ impl Api for Responses {
     }
 }
 
-/// The value that the number's shortest text is.
+/// The value of the number's shortest decimal form.
 fn decimal(number: f32) -> Value {
     serde_json::from_str(&write::json(&number)).unwrap_or_default()
 }
 
-/// The response that a conversation goes on with.
+/// The response that a conversation continues.
 fn earlier(app: &App, id: Option<&str>) -> Result<Option<Arc<Kept>>> {
     let Some(id) = id else { return Ok(None) };
     if !app.store.keeps() {
@@ -183,12 +183,12 @@ impl Writer {
         item(&self.item_id(piece), piece, status, &self.namespaces)
     }
 
-    /// The items that are done.
+    /// The finished items.
     fn output(&mut self) -> &mut Vec<Value> {
         self.response["output"].as_array_mut().expect("the output is a list")
     }
 
-    /// Ends the response, and keeps it. One that is too large for that says so.
+    /// Ends the response, and stores it. If it is too large for that, it says so.
     fn finish(&mut self, finish: &bn::Finish) {
         let status = status(finish);
         self.response["status"] = status.into();
@@ -204,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// Tells of an item. `status`: how it ends.
+    /// Writes the events of an item. `status`: its final status.
     fn step(&mut self, out: &mut String, step: Step, status: &str) {
         match step {
             Step::Begin(piece) => {
@@ -253,7 +253,7 @@ impl Writer {
         self.send(out, name, &fields);
     }
 
-    /// An event with an item's text, or what is new of it.
+    /// Writes an event with an item's text, or with its new part.
     fn send_text(&mut self, out: &mut String, piece: &Piece, news: &str, (name, text): (&str, &str)) {
         let mut fields = json!({"item_id": self.item_id(piece), "output_index": piece.index, name: text});
         if !matches!(piece.kind, Kind::Call { .. }) {
@@ -280,7 +280,7 @@ fn not_there(app: &App, id: &str) -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "not_found", words)
 }
 
-/// A response that is kept.
+/// Returns a stored response.
 pub async fn get(app: Arc<App>, parts: Parts, _body: Body) -> Response<Body> {
     let id = id_of(&parts);
     match app.store.get(&id) {
@@ -289,7 +289,7 @@ pub async fn get(app: Arc<App>, parts: Parts, _body: Body) -> Response<Body> {
     }
 }
 
-/// Lets a response go.
+/// Deletes a stored response.
 pub async fn delete(app: Arc<App>, parts: Parts, _body: Body) -> Response<Body> {
     let id = id_of(&parts);
     if !app.store.remove(&id) {

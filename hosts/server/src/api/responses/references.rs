@@ -1,4 +1,4 @@
-//! References to items of responses that are kept.
+//! References to items of stored responses.
 use super::fields::TREE;
 use crate::failure::Result;
 use crate::memory::Lease;
@@ -6,9 +6,10 @@ use crate::store::Store;
 use serde_json::Value;
 use std::mem;
 
-/// How ids of responses begin. Their other signs stand in their items' ids, behind the items' own prefixes.
+/// The prefix of response ids. The other characters also occur in the ids of the response's items, behind the
+/// items' own prefixes.
 const RESPONSE: &str = "resp_";
-/// The signs of a response's id behind that.
+/// Number of characters of a response's id after the prefix.
 const SIGNS: usize = 16;
 
 /// The id of the item `index` of a response.
@@ -16,7 +17,7 @@ pub fn item_id(prefix: &str, response: &str, index: usize) -> String {
     format!("{prefix}_{}{index:02x}", response.trim_start_matches(RESPONSE))
 }
 
-/// The id that an item refers to.
+/// The id of the item that an item refers to.
 fn referred(item: &Value) -> Option<&str> {
     let bare = item.get("role").is_none() && item.get("content").is_none();
     match item.get("type").filter(|kind| !kind.is_null()) {
@@ -26,7 +27,7 @@ fn referred(item: &Value) -> Option<&str> {
     }
 }
 
-/// Puts items in the places of references to them, and leaves out those that are not kept.
+/// Replaces references by their items, and removes references to items that are not stored.
 pub fn resolve(items: &mut Vec<Value>, store: &Store, lease: &mut Lease) -> Result<()> {
     for mut item in mem::take(items) {
         if let Some(id) = referred(&item) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 type Object = Map<String, Value>;
 
-/// Functions that stand in a namespace. The model sees their names alone, where no other function has them.
+/// Functions in namespaces. The model sees their plain names, unless another function has the same one.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     functions: Vec<Spaced>,
@@ -30,7 +30,7 @@ impl Namespaces {
         self.functions.iter().any(|function| function.space == space && function.name == name)
     }
 
-    /// A choice of a function under the name that the model sees.
+    /// A tool choice with the name that the model sees.
     pub fn choice(&self, mut choice: Value) -> Value {
         let shown = |name: &str| choice[name].as_str().unwrap_or_default();
         let shown = self.shown(Some(shown("namespace")), shown("name")).to_owned();
@@ -40,7 +40,7 @@ impl Namespaces {
         choice
     }
 
-    /// The namespace and the name in it of the function that the model calls so.
+    /// The namespace and the name of the function that the model calls by this name.
     pub fn find(&self, shown: &str) -> Option<(&str, &str)> {
         let function = self.functions.iter().find(|function| function.shown == shown)?;
         Some((&function.space, &function.name))
@@ -58,8 +58,8 @@ pub fn read(given: &[Object]) -> Result<(Tools, Namespaces)> {
     Ok((tools, namespaces))
 }
 
-/// Adds the functions that items bring: tools for the rest of a conversation, or those that a search found, which may be there
-/// already.
+/// Adds the functions of items: tools for the rest of a conversation, or functions that a search found, which may be
+/// known already.
 pub fn add_of_items(tools: &mut Tools, namespaces: &mut Namespaces, items: &Value, at: &str) -> Result<()> {
     const KINDS: [&str; 2] = ["additional_tools", "tool_search_output"];
     for (i, item) in items.as_array().into_iter().flatten().enumerate() {
@@ -94,7 +94,7 @@ fn add_namespace(to: &mut Tools, namespaces: &mut Namespaces, space: &Object, at
         let at = format!("{at}.tools[{i}]");
         let name = name_of(tool, &at)?;
         if namespaces.has(prefix, name) {
-            continue; // as where a search finds it
+            continue; // as when a search finds it
         }
         let shown = if to.has(name) { format!("{prefix}__{name}") } else { name.to_owned() };
         to.add(tool, &shown, OPENAI, &at)?;

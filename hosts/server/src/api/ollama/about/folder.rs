@@ -1,4 +1,4 @@
-//! A folder as Hugging Face has it: its configuration, and the shapes of its tensors.
+//! Describes a Hugging Face folder by its configuration and the shapes of its tensors.
 use super::About;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Read, Result};
 use std::path::Path;
 
-/// Bytes of a file of JSON, or of the head of a file of tensors.
+/// Maximum size of a JSON file, or of the header of a file of tensors.
 const LONG: u64 = 64 << 20;
 
 #[derive(Debug, Default, Deserialize)]
@@ -16,7 +16,7 @@ struct Config {
     model_type: String,
     architectures: Option<Vec<String>>,
     quantization_config: Option<Quantization>,
-    /// A model that sees and hears too has one for text.
+    /// A multimodal model has a separate configuration for text.
     text_config: Option<Box<Config>>,
     max_position_embeddings: Option<u64>,
     hidden_size: Option<u64>,
@@ -112,7 +112,7 @@ fn tensors(path: &Path) -> Result<Vec<Tensor>> {
     Ok(all.into_values().filter_map(|tensor| serde_json::from_value(tensor).ok()).collect())
 }
 
-/// The chat template, which has a file of its own, or is in the tokenizer's. Of several, all of them.
+/// The chat template, from a file of its own or from the tokenizer's. If there are several, all of them.
 fn template(folder: &Path) -> String {
     if let Ok(text) = fs::read_to_string(folder.join("chat_template.jinja")) {
         return text;

@@ -1,4 +1,5 @@
-//! The beginning of a GGUF file: its keys, and the sizes of its tensors. Whatever is wrong with it, little is read.
+//! Reads the beginning of a GGUF file: its keys, and the sizes of its tensors. However damaged the file is, little
+//! is read.
 use super::About;
 use super::types::quantization;
 use serde_json::{Map, Value};
@@ -8,14 +9,14 @@ use std::io::{BufReader, Error, ErrorKind, Read, Result};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 4] = b"GGUF";
-/// Bytes of a key, a name or a text that is kept. Templates are some ten thousand.
+/// Maximum bytes of a key, a name or a text. Templates have some ten thousand.
 const LONG: u64 = 1 << 20;
-/// Keys, tensors, or texts in a list.
+/// Maximum number of keys, tensors, or texts in a list.
 const MANY: u64 = 1 << 22;
 const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
-/// Whatever it passes over at the file's end, the next read fails there.
+/// Skipping beyond the end of the file succeeds, but the next read fails.
 struct Reader(BufReader<File>);
 
 fn malformed() -> Error {
@@ -23,7 +24,7 @@ fn malformed() -> Error {
 }
 
 impl Reader {
-    /// At the first key; how many tensors and keys there are.
+    /// Opens a file. Returns a reader at the first key, and the numbers of tensors and keys.
     fn open(path: &Path) -> Result<(Self, u64, u64)> {
         let mut reader = Self(BufReader::with_capacity(1 << 16, File::open(path)?));
         let magic: [u8; 4] = reader.bytes()?;
@@ -67,7 +68,7 @@ impl Reader {
         self.0.seek_relative(i64::try_from(bytes).map_err(|_| malformed())?)
     }
 
-    /// A value of this type. Null: a list, whose elements are passed over.
+    /// Reads a value of this type. Null for a list, whose elements are skipped.
     fn value(&mut self, kind: u32) -> Result<Value> {
         Ok(match kind {
             0 => self.bytes::<1>()?[0].into(),

@@ -1,4 +1,5 @@
-//! Descriptions of models, also of those that are not loaded: read from the beginnings of their files, once for each file.
+//! Descriptions of models, including those that are not loaded: read from the beginnings of their files, once for each
+//! file.
 mod folder;
 mod gguf;
 mod types;
@@ -17,37 +18,37 @@ pub struct About {
     pub format: &'static str,
     pub architecture: String,
     pub parameters: u64,
-    /// As files of this type are called, like `Q4_K_M`.
+    /// The usual name of the type, like `Q4_K_M`.
     pub quantization: String,
-    /// Tokens.
+    /// Context length in tokens.
     pub context_length: u64,
-    /// It makes embeddings and nothing else.
+    /// The model makes only embeddings.
     pub embeds: bool,
-    /// Its chat template; empty: it has none.
+    /// The chat template; empty: the model has none.
     template: String,
-    /// It has one, whose text may not be known.
+    /// The model has a chat template, though its text may be unknown.
     pub chats: bool,
-    /// It has tokens to fill in the middle.
+    /// The model has control tokens for filling in the middle.
     pub infills: bool,
-    /// The files' own keys, as GGUF has them.
+    /// The keys of the files, in GGUF's form.
     values: Map<String, Value>,
 }
 
-/// A model's files, which change if their sizes or times do.
+/// Identifies a model's files by path, size and time.
 type Key = (PathBuf, u64, u64);
 
-/// More are seldom in one list.
+/// Maximum number of cached descriptions; lists are seldom longer.
 const MOST_CACHED: usize = 1024;
 
 static CACHE: LazyLock<Mutex<HashMap<Key, About>>> = LazyLock::new(Mutex::default);
 
 impl About {
-    /// May read files.
+    /// The description of a model. May read files.
     pub fn of(model: &Model) -> Self {
         let path = model.loaded.as_ref().map_or(model.path.as_deref(), |loaded| loaded.path.as_deref());
         let mut about = match path {
             Some(path) if path.exists() => Self::cached((path.to_owned(), model.bytes, model.created)),
-            // Those in the library chat.
+            // The models inside the library can chat.
             _ => Self { format: "gguf", chats: true, ..Self::default() },
         };
         if let Some(loaded) = &model.loaded {
@@ -75,7 +76,7 @@ impl About {
         about
     }
 
-    /// Files that cannot be read say nothing: loading them tells why.
+    /// Reads the files. Errors are ignored, since loading the model reports them.
     fn read(path: &Path) -> Self {
         let (format, read) =
             if path.is_dir() { ("safetensors", folder::read(path)) } else { ("gguf", gguf::read(path)) };

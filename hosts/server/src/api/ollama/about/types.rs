@@ -55,7 +55,8 @@ const TENSORS: &[(u32, &str)] = &[
     (143, "PTQ1_0"),
 ];
 
-/// The file's type, or that of most weights. Makers of ternary files have different numbers for the same type.
+/// The file's type, or that of most weights. Converters of ternary files use different numbers for the same
+/// type.
 pub fn quantization(file: Option<u64>, sizes: &HashMap<u32, u64>) -> &'static str {
     let most = sizes.iter().max_by_key(|(kind, size)| (**size, **kind)).map(|(kind, _)| *kind);
     let file = FILES.iter().find(|(kind, _)| Some(*kind) == file).map(|(_, name)| *name);

@@ -22,7 +22,7 @@ struct Own {
     thinking: Option<Thinking>,
 }
 
-/// OpenRouter's, and that of OpenAI's responses.
+/// OpenRouter's field, and that of OpenAI's responses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Reasoning {
@@ -30,7 +30,7 @@ pub struct Reasoning {
     enabled: Option<bool>,
 }
 
-/// As Anthropic's messages have it.
+/// The field of Anthropic's messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Thinking {
@@ -38,7 +38,7 @@ struct Thinking {
     kind: Option<String>,
 }
 
-/// Templates know three degrees of reasoning, or none. None: the model's own.
+/// Templates know three degrees of reasoning, or none. None: the model's default.
 pub fn effort(field: &str, value: &Value) -> Result<Option<(bool, Option<&'static str>)>> {
     Ok(Some(match value.as_str() {
         Some("" | "default") => return Ok(None),
@@ -71,7 +71,7 @@ impl Reasoning {
 pub fn thinks(kind: Option<&str>) -> Result<Option<bool>> {
     match kind {
         None | Some("auto") => Ok(None),
-        Some("enabled" | "adaptive" | "between_tools") => Ok(Some(true)), // the amount is the model's
+        Some("enabled" | "adaptive" | "between_tools") => Ok(Some(true)), // the model chooses the amount
         Some("disabled") => Ok(Some(false)),
         Some(_) => {
             Err(Failure::invalid("'thinking.type' must be enabled, adaptive, between_tools or disabled"))
@@ -102,7 +102,7 @@ pub fn conversation(fields: &mut Fields) -> Result<Conversation> {
     }
     conversation.parallel = own.parallel_tool_calls;
     let mut tools = Tools::read(&own.tools.unwrap_or_default(), OPENAI)?;
-    let mut functions = own.functions.unwrap_or_default(); // the older name of `tools`, which count
+    let mut functions = own.functions.unwrap_or_default(); // the older name of `tools`; the newer one takes precedence
     functions.retain(|own| !own.get("name").and_then(Value::as_str).is_some_and(|name| tools.has(name)));
     tools.add_all("functions", &functions, OPENAI)?;
     let choices = [("tool_choice", &own.tool_choice), ("function_call", &own.function_call)];

@@ -41,7 +41,7 @@ impl Api for Chat {
         }
         let conversation = conversation(fields)?;
         let mut request = generating(call, held, fields, Format::default(), Some(&conversation))?;
-        // Names of one bound: the smallest one counts.
+        // Names of one bound; the smallest value counts.
         let most = [
             own.max_tokens,
             own.max_completion_tokens,
@@ -80,7 +80,7 @@ impl Api for Chat {
         }
     }
 
-    /// The end is an event of its own, as OpenAI has it: clients take a call as complete then.
+    /// As in OpenAI's API, the end is a separate event, at which clients take a call as complete.
     fn event(&mut self, out: &mut String, at: usize, event: &bn::Event) {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let delta = Delta {
