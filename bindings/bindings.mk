@@ -5,7 +5,7 @@
 
 .PHONY: staged test-go test-rust-binding test-cpp test-swift wheel test-python check-python test-readme
 
-# An installation of its own, which stays.
+# An installation for the bindings, which is kept.
 staged: lib convert
 	@rm -rf $(STAGE)-bindings
 	@$(MAKE) --no-print-directory install $(subst $(STAGE),$(STAGE)-bindings,$(STAGED))
@@ -22,7 +22,7 @@ test-cpp: staged
 	$(call say,C++)
 	@CXX="$(CXX)" bindings/cpp/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))
 
-# Not in `make test-hosts`: where there is no Swift, it makes a Debian of 2.5 GB that has it (as root).
+# Not in `make test-hosts`: without a Swift compiler, it makes a Debian of 2.5 GB that has one (as root).
 test-swift: staged
 	$(call say,Swift)
 	@bindings/swift/test.sh $(STAGE)-bindings $(VERSION) $(abspath $(C))

@@ -62,7 +62,7 @@ public:
     std::vector<uint32_t> chat_tokens(const std::vector<Message> &messages) const {
         return tokens_of(Chat(messages));
     }
-    // The same of a conversation with tools, as Chat::json has it; and as text, for display.
+    // The same for a conversation with tools, as in Chat::json; and as text, for display.
     std::vector<uint32_t> chat_json_tokens(std::string_view json) const {
         return tokens_of(Chat({}, json));
     }
@@ -73,7 +73,7 @@ public:
             return bn_model_chat_format(handle(), &chat, data, room, size, error);
         });
     }
-    // For calls that are not here. It stays the model's. NULL after a move.
+    // For calls that this header lacks. The model still owns it. NULL after a move.
     bn_model *handle() const noexcept { return handle_.get(); }
 
 private:
@@ -91,7 +91,7 @@ private:
 
 namespace detail {
 
-// Where a poll had no memory. There may be some later.
+// Waits after a poll lacked memory, since there may be some later.
 inline bool wait_for_memory(bn_status status) {
     if (status != BN_ERR_MEMORY_LIMIT && status != BN_ERR_OUT_OF_MEMORY) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -148,7 +148,7 @@ public:
         return future;
     }
 
-    // Keeps a hook that the engine may still call, as long as the engine.
+    // Keeps a hook that the engine may still call, until the engine is freed.
     void keep(std::unique_ptr<Hook> hook) noexcept {
         const std::lock_guard<std::mutex> lock(mutex_);
         try {
@@ -170,7 +170,7 @@ private:
         return pending_.extract(key);
     }
 
-    // The events of BN_ANY are the futures': streams are polled by their ids.
+    // Takes the events of BN_ANY, which belong to futures: streams are polled by their ids.
     void collect() noexcept {
         for (;;) {
             bn_event e;
@@ -189,7 +189,7 @@ private:
         try {
             Completion completion;
             completion.assign(e);
-            bn_request_free(engine, e.request, nullptr); // who waits finds its place free
+            bn_request_free(engine, e.request, nullptr); // a waiting thread finds its place free
             if (e.finish_reason == BN_FINISH_FAILED) fail(completion, hook.get());
             promise.set_value(std::move(completion));
         } catch (...) {
@@ -292,7 +292,8 @@ private:
         }
         return true;
     }
-    // The engine may call the hook until then. False: the request may go on, as this is a callback.
+    // Waits for the request's end, until which the engine may call the hook. False: this is a callback, and
+    // the request may go on.
     bool wait_for_end() const noexcept {
         cancel();
         for (;;) {
@@ -317,13 +318,13 @@ private:
     Event event_;
 };
 
-// How likely a text is behind a prompt.
+// The likelihood of a text behind a prompt.
 struct Score {
     double logprob = 0;     // the sum of its tokens' log probabilities
-    std::size_t tokens = 0; // number of them; the first token of all has none
+    std::size_t tokens = 0; // number of them; a text's very first token has none
     bool greedy = true;     // each of these tokens is the most likely one at its place
 
-    // Of a BN_TASK_SCORE with one of top_logprobs.
+    // The score of a BN_TASK_SCORE request with top_logprobs = 1.
     static Score of(const Completion &end) {
         if (end.status != BN_OK) throw Error(end.status, end.message);
         Score score;
@@ -341,7 +342,7 @@ struct Score {
 class Engine {
 public:
     explicit Engine(const EngineConfig &config = EngineConfig()) : core_(std::make_shared<detail::Core>(config)) {}
-    // Of a GGUF file, a Hugging Face folder or builtin:echo.
+    // Loads a GGUF file, a Hugging Face folder or builtin:echo.
     explicit Engine(std::string_view path, EngineConfig config = EngineConfig()) : Engine(at(path, config)) {}
     explicit Engine(const Model &model, EngineConfig config = EngineConfig()) : Engine(with(model, config)) {}
     Engine(Engine &&) noexcept = default;
@@ -352,7 +353,8 @@ public:
     }
     ~Engine() { close(); }
 
-    // Cancels every request and refuses further ones, and returns at once. Any thread may call it, and again.
+    // Cancels every request, refuses further ones, and returns at once. Any thread may call it, more than
+    // once.
     void close() const noexcept {
         if (core_ != nullptr) core_->stop(BN_SHUTDOWN_CANCEL);
     }
@@ -371,7 +373,7 @@ public:
     void resume() const {
         detail::check([&](bn_error *error) { return bn_engine_resume(handle(), error); });
     }
-    // Computes on so many threads from the next step on: 1 to EngineConfig::threads, or 0 for all of them.
+    // Computes on `threads` threads from the next step on: 1 to EngineConfig::threads, or 0 for all of them.
     void set_threads(uint32_t threads) const {
         detail::check([&](bn_error *error) { return bn_engine_set_threads(handle(), threads, error); });
     }
@@ -382,14 +384,14 @@ public:
     Completion generate(const Request &request) const { return Stream(shared(), request, BN_REQUEST_NO_STREAM).finish(); }
     Completion generate(std::string_view prompt) const { return generate(Request(prompt)); }
 #ifdef __cpp_lib_jthread
-    // The same. The token cancels the request.
+    // The same, with a token that cancels the request.
     Completion generate(const Request &request, std::stop_token stop) const {
         Stream stream(shared(), request, BN_REQUEST_NO_STREAM);
         const std::stop_callback cancel(std::move(stop), [&] { stream.cancel(); });
         return stream.finish();
     }
 #endif
-    // The whole answer later. One thread of the engine serves all futures.
+    // A future of the whole answer. One thread of the engine serves all futures.
     std::future<Completion> async(const Request &request) const { return core().promise(request); }
     std::future<Completion> async(std::string_view prompt) const { return async(Request(prompt)); }
 
@@ -402,8 +404,8 @@ public:
     }
     std::vector<float> embed(std::string_view text) const { return embed(Request(text)); }
 
-    // How likely each text is behind the request's prompt, which is computed once. Nothing is generated. A text begins
-    // with the first token that is not the prompt's. All are submitted at once.
+    // The likelihood of each text behind the request's prompt, which is computed once. Nothing is generated. A text
+    // begins with the first token that is not the prompt's. All are submitted at once.
     std::vector<Score> score(Request request, const std::vector<std::string> &texts) const {
         const Model model = this->model();
         const std::string prompt = std::exchange(request.prompt, {});
@@ -423,7 +425,7 @@ public:
         return scores;
     }
 
-    // How relevant each document is to the request's prompt, within 0 and 1, by a model with a head for that
+    // The relevance of each document to the request's prompt, from 0 to 1, by a model with a head for that
     // (bn_model_info.scores_pairs). All are submitted at once.
     std::vector<float> rerank(Request request, const std::vector<std::string> &documents) const {
         request.task = BN_TASK_RERANK;
@@ -441,7 +443,7 @@ public:
         return scores;
     }
 
-    // Compiles a constraint as a request does, and keeps it compiled for those that follow.
+    // Compiles a constraint as a request does, and keeps it compiled for later requests.
     void check_constraint(const Constraint &constraint) const {
         const bn_constraint c = detail::c_constraint(constraint);
         detail::check([&](bn_error *error) { return bn_engine_check_constraint(handle(), &c, error); });
@@ -468,7 +470,7 @@ public:
             return bn_engine_report(handle(), data, room, size, error);
         });
     }
-    // What changed in the prefix cache since the last call. Needs EngineConfig::kv_events_capacity.
+    // Changes of the prefix cache since the last call. Needs EngineConfig::kv_events_capacity.
     std::vector<bn_kv_event> kv_events() const {
         std::vector<bn_kv_event> all;
         bn_kv_event events[256];
@@ -500,7 +502,7 @@ public:
         detail::check([&](bn_error *error) { return bn_cache_clear(handle(), error); });
     }
 
-    // For calls that are not here. It stays the engine's. Leave events of BN_ANY to async().
+    // For calls that this header lacks. The engine still owns it. Leave events of BN_ANY to async().
     bn_engine *handle() const { return core().engine; }
 
 private:
@@ -525,7 +527,7 @@ private:
 // A LoRA adapter of an engine: `request.adapter = adapter.handle()`. Requests that have it keep it.
 class Adapter {
 public:
-    // A folder of PEFT's, or a GGUF file of llama.cpp's.
+    // Opens a PEFT folder, or a GGUF file of llama.cpp.
     Adapter(const Engine &engine, std::string_view path) {
         bn_adapter *adapter = nullptr;
         detail::check([&](bn_error *error) {

@@ -1,4 +1,4 @@
-// What goes in and out of bn_engine.hpp: errors, configurations, requests, events.
+// The values of bn_engine.hpp: errors, configurations, requests, events.
 #ifndef BN_ENGINE_VALUES_HPP
 #define BN_ENGINE_VALUES_HPP
 
@@ -19,7 +19,7 @@
 
 namespace bn {
 
-// A call or a request failed: a BN_ERR_* and what was wrong.
+// A call or a request failed: a BN_ERR_* and the reason.
 class Error : public std::runtime_error {
 public:
     Error(bn_status code, std::string_view message)
@@ -35,20 +35,20 @@ private:
 };
 
 using Log = std::function<void(uint32_t level, std::string_view line)>;
-// Changes the logits of a row, in place. What it throws ends the request, and is thrown where that is waited for. It is
-// called on threads of the engine, for several requests at a time, and all requests wait for it: it must neither wait
-// for the engine nor destroy streams. No call follows the request's end, or the destruction of its stream unless a log or
-// span callback destroys it.
+// Changes the logits of a row, in place. An exception ends the request, and is thrown again to the thread that waits
+// for it. It is called on threads of the engine, for several requests at a time, and all requests wait for it: it must
+// neither wait for the engine nor destroy streams. No call follows the request's end, or the destruction of its stream
+// unless a log or span callback destroys it.
 using LogitsHook = std::function<void(const bn_logits &row)>;
 
 namespace detail {
 
 inline std::string_view view(bn_string text) { return {text.data, text.length}; }
 inline bn_string text(std::string_view text) { return {text.data(), text.size()}; }
-// For fields where a text of no bytes would be another thing than none.
+// For fields in which an empty text differs from none.
 inline bn_string text_or_none(std::string_view given) { return given.empty() ? bn_string{nullptr, 0} : text(given); }
 
-// Calls with a bn_error, and throws what failed.
+// Makes a call with a bn_error, and throws if it failed.
 template <typename Call>
 void check(Call call) {
     bn_error error;
@@ -91,7 +91,7 @@ struct Message {
     std::string role, content;
 };
 
-// These are the C structs with their defaults, and texts and lists of their own in place of those of the same name.
+// These are the C structs with their defaults. Texts and lists of C++ replace the fields of the same name.
 struct ModelConfig : bn_model_config {
     explicit ModelConfig(std::string_view from = {}) : bn_model_config{}, path(from) {
         bn_model_config_init(this, sizeof(bn_model_config));
@@ -162,7 +162,7 @@ struct Request : bn_request_params {
 
 namespace detail {
 
-// A conversation as bn_chat. It points into the Chat.
+// A conversation as a bn_chat, which points into the Chat.
 struct ChatParams : bn_chat {
     explicit ChatParams(const Chat &c) : bn_chat(c) {
         for (const Message &m : c.messages) list_.push_back({text(m.role), text(m.content)});
@@ -188,7 +188,7 @@ inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {
     return list;
 }
 
-// What bn_submit takes. It points into the request.
+// The parameters for bn_submit, which point into the request.
 struct Params : bn_request_params {
     explicit Params(const Request &r)
         : bn_request_params(r), chat_(r.chat), stops_(c_texts(r.stop_strings)), bad_words_(c_texts(r.sampling.bad_words)) {
@@ -222,7 +222,7 @@ private:
     std::vector<bn_string> stops_, bad_words_, breakers_;
 };
 
-// The hook of a request, and what it threw.
+// The hook of a request, and the exception that it threw.
 struct Hook {
     explicit Hook(LogitsHook call) : call_(std::move(call)) {}
     void set(Params &params) noexcept { params.sampling.on_logits = run, params.sampling.on_logits_context = this; }
@@ -258,7 +258,8 @@ struct ToolCall {
     std::size_t text_before; // bytes of the event's text that the model wrote before it
 };
 
-// What is new of a request, or all of it. The last event has a finish_reason and what follows it.
+// A new part of a request's output, or the whole output. The last event has a finish_reason and the fields
+// after it.
 struct Event {
     std::string text; // whole UTF-8 characters
     std::vector<uint32_t> tokens;
@@ -279,12 +280,12 @@ struct Event {
 
     bool last() const noexcept { return finish_reason != BN_FINISH_NONE; }
 
-    // Copies what the library has written. Strings and vectors keep their room.
+    // Copies an event of the library. Strings and vectors keep their capacity.
     void assign(const bn_event &e) {
         text.clear(), tokens.clear(), logprobs.clear(), reasoning.clear(), tool_calls.clear();
         add(e);
     }
-    // The same, behind what was there: the parts of a call become one.
+    // Appends an event of the library. The parts of a call become one.
     void add(const bn_event &e) {
         const std::size_t before = text.size();
         text.append(e.text.data, e.text.length);
@@ -321,7 +322,7 @@ using Completion = Event; // a whole answer
 
 namespace detail {
 
-// Throws what ended a request that failed.
+// Throws the error of a failed request.
 [[noreturn]] inline void fail(const Event &end, const Hook *hook) {
     if (hook != nullptr) hook->rethrow();
     throw Error(end.status, end.message);

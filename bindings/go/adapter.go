@@ -11,7 +11,8 @@ type Adapter struct {
 	ptr bn_adapter // 0: closed
 }
 
-// OpenAdapter reads an adapter: a folder of PEFT's, or a GGUF file of llama.cpp's. Requests go on meanwhile. Close it.
+// OpenAdapter reads an adapter: a PEFT folder, or a GGUF file of llama.cpp. Requests go on meanwhile. Close it after
+// use.
 func (e *Engine) OpenAdapter(path string) (*Adapter, error) {
 	var memory arena
 	defer memory.free()
@@ -24,7 +25,7 @@ func (e *Engine) OpenAdapter(path string) (*Adapter, error) {
 		return nil, err
 	}
 	a := &Adapter{ptr: adapter}
-	runtime.SetFinalizer(a, (*Adapter).Close) // in case it is forgotten
+	runtime.SetFinalizer(a, (*Adapter).Close) // in case Close is not called
 	return a, nil
 }
 
@@ -49,7 +50,7 @@ func (a *Adapter) Close() error {
 	return nil
 }
 
-// handle returns C's name of the adapter, which the library checks; nil for no adapter.
+// handle returns the C handle of the adapter, which the library checks; nil for no adapter.
 func (a *Adapter) handle() (bn_adapter, error) {
 	if a == nil {
 		return 0, nil

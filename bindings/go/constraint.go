@@ -1,15 +1,15 @@
 package bnengine
 
-// Constraint says what an output must match. The zero value matches everything. What does not compile is refused when
-// the request is submitted, and by Engine.CheckConstraint.
+// Constraint is the grammar that an output must match. The zero value matches everything. A constraint that does not
+// compile is refused when the request is submitted, and by Engine.CheckConstraint.
 type Constraint struct {
 	kind   uint32
 	text   string
 	schema any
 }
 
-// JSONSchema is JSON that is valid under a schema: a json.RawMessage, or a value that encoding/json makes a schema of.
-// Properties come in the order in which they stand there.
+// JSONSchema is JSON that is valid under a schema: a json.RawMessage, or a value that encoding/json converts to a
+// schema. Properties come in the order of the schema.
 func JSONSchema(schema any) Constraint {
 	return Constraint{kind: BN_CONSTRAINT_JSON_SCHEMA, schema: schema}
 }
@@ -25,10 +25,10 @@ func Regex(expression string) Constraint {
 // Lark is a grammar in llguidance's dialect of Lark, whose rule start the output matches.
 func Lark(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_LARK, text: grammar} }
 
-// GBNF is a grammar as llama.cpp has them, whose rule root the output matches.
+// GBNF is a grammar in llama.cpp's GBNF, whose rule root the output matches.
 func GBNF(grammar string) Constraint { return Constraint{kind: BN_CONSTRAINT_GBNF, text: grammar} }
 
-// in returns the C struct, whose text is in memory.
+// in returns the C struct, whose text is copied to memory.
 func (c *Constraint) in(memory *arena, flags JSON) (p bn_constraint, err error) {
 	p.kind, p.json_flags, p.text = c.kind, uint32(flags), memory.text(c.text)
 	if c.kind == BN_CONSTRAINT_JSON_SCHEMA {
@@ -37,7 +37,7 @@ func (c *Constraint) in(memory *arena, flags JSON) (p bn_constraint, err error) 
 	return p, err
 }
 
-// CheckConstraint compiles a constraint, and keeps it compiled for requests that follow with the same flags.
+// CheckConstraint compiles a constraint, and keeps it compiled for later requests with the same flags.
 func (e *Engine) CheckConstraint(constraint Constraint, flags JSON) error {
 	var memory arena
 	defer memory.free()
@@ -50,7 +50,7 @@ func (e *Engine) CheckConstraint(constraint Constraint, flags JSON) error {
 	})
 }
 
-// JSON says how JSON is written where a constraint or a call of a tool asks for it, as BN_JSON_* do.
+// JSON is the style of JSON in constraints and calls of tools, as BN_JSON_*.
 type JSON uint32
 
 // The flags of JSON.

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// KVType says what keys and values are stored in.
+// KVType is the type in which keys and values are stored.
 type KVType uint32
 
 // The types of keys and values.
@@ -21,7 +21,7 @@ const (
 	KVInt4 KVType = BN_KV_TYPE_INT4
 )
 
-// Instructions say which instruction set the kernels use. Results are the same with any.
+// Instructions is the instruction set of the kernels. Results are the same with any.
 type Instructions uint32
 
 // The instruction sets. One that the machine lacks is refused.
@@ -36,7 +36,7 @@ const (
 	NEONI8MM   Instructions = BN_INSTRUCTIONS_NEON_I8MM
 )
 
-// Options say how to make an engine.
+// Options are the options of NewEngine.
 type Options struct {
 	Model *Model // nil: the engine loads one of its own from
 	Path  string // this path, as in ModelOptions
@@ -77,7 +77,8 @@ type Options struct {
 // Engine runs one model for any number of requests.
 type Engine struct{ core *core }
 
-// core is what the goroutine of an engine needs. It does not keep the Engine, so that a forgotten one is found.
+// core is the state that the goroutine of an engine needs. It does not refer to the Engine, so that a forgotten
+// one is collected.
 type core struct {
 	ptr   bn_engine
 	hooks *hooks
@@ -91,7 +92,7 @@ type core struct {
 	closed bool
 }
 
-// NewEngine makes an engine. Close it.
+// NewEngine makes an engine. Close it after use.
 func NewEngine(options Options) (*Engine, error) {
 	if err := checkABI(); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func NewEngine(options Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{core: c}
-	runtime.SetFinalizer(e, func(e *Engine) { go e.core.close() }) // in case it is forgotten
+	runtime.SetFinalizer(e, func(e *Engine) { go e.core.close() }) // in case Close is not called
 	return e, nil
 }
 
@@ -181,7 +182,7 @@ func (c *core) start() error {
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // it is: this tells os.NewFile
+	if err := syscall.SetNonblock(fd, true); err != nil { // it is already; this tells os.NewFile
 		return os.NewSyscallError("fcntl", err)
 	}
 	file := os.NewFile(uintptr(fd), "bn_engine")
@@ -194,7 +195,7 @@ func (c *core) start() error {
 		defer file.Close()
 		events := (*[room]bn_event)(calloc(room, sizeof_bn_event))
 		defer free(unsafe.Pointer(events))
-		// Called at first and after each edge, until it returns true.
+		// The function is called at first and after each edge, until it returns true.
 		_ = conn.Read(func(uintptr) bool { return !c.poll(events) })
 	}()
 	return nil
@@ -202,7 +203,7 @@ func (c *core) start() error {
 
 const room = 64
 
-// poll takes what waits. False when nothing will ever come.
+// poll takes waiting events. False when none will ever come.
 func (c *core) poll(events *[room]bn_event) bool {
 	for n := uintptr(room); n == room; {
 		switch status := bn_poll(c.ptr, BN_ANY, &events[0], sizeof_bn_event, room, 0, &n, nil); status {
@@ -222,7 +223,7 @@ func (c *core) poll(events *[room]bn_event) bool {
 	return true
 }
 
-// deliver hands an event to its stream. Those who wait for the end find the request's place free.
+// deliver hands an event to its stream. Goroutines that wait for the end find the request's place free.
 func (c *core) deliver(event *bn_event) {
 	last := event.kind == BN_EVENT_COMPLETED
 	c.mu.Lock()
@@ -271,7 +272,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Pause waits for the running step, and none begins until Resume or the end of the engine. Requests may be submitted,
+// Pause waits for the running step. No other begins until Resume or the end of the engine. Requests may be submitted,
 // wait and end meanwhile.
 func (e *Engine) Pause() error {
 	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_engine_pause(ptr, failure) })
@@ -289,7 +290,7 @@ func (e *Engine) SetThreads(n int) error {
 	})
 }
 
-// use makes a call with the engine, which is not freed meanwhile.
+// use makes a call with the engine, which stays alive meanwhile.
 func (e *Engine) use(call func(ptr bn_engine, failure *bn_error) bn_status) error {
 	e.core.life.RLock()
 	defer e.core.life.RUnlock()
@@ -305,8 +306,8 @@ func (e *Engine) Stream(ctx context.Context, r Request) (*Stream, error) {
 	return e.submit(ctx, &r, BN_TASK_GENERATE, 0)
 }
 
-// Generate submits a request and waits for the whole answer. If the request was cancelled or timed out, or failed,
-// the completion has what there was, and the error says why.
+// Generate submits a request and waits for the whole answer. If the request was cancelled, timed out or failed,
+// the completion has the output so far, and the error says why.
 func (e *Engine) Generate(ctx context.Context, r Request) (*Completion, error) {
 	s, err := e.submit(ctx, &r, BN_TASK_GENERATE, BN_REQUEST_NO_STREAM)
 	if err != nil {
@@ -370,7 +371,7 @@ func (e *Engine) submit(ctx context.Context, r *Request, task, flags uint32) (*S
 	return s, nil
 }
 
-// Model returns the engine's model. Close it, too.
+// Model returns the engine's model. Close it as well.
 func (e *Engine) Model() (*Model, error) {
 	var model bn_model
 	err := e.use(func(ptr bn_engine, failure *bn_error) bn_status {

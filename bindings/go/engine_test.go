@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// The numbers are those of the list in bindings/README.md.
+// The numbers refer to the list in bindings/README.md.
 
 var ctx = context.Background()
 
@@ -392,7 +392,7 @@ func TestStats(t *testing.T) { // 9
 	}
 }
 
-// A request that waits for the one place is overtaken by an urgent one, unless the order is that of arrival.
+// A request that waits for the only place is overtaken by an urgent one, unless the order is that of arrival.
 func TestPriorityAgeing(t *testing.T) {
 	for _, ageing := range []time.Duration{0, -1} {
 		e := open(t, Options{Path: slow, MaxBatchSize: 1, PriorityAgeing: ageing})

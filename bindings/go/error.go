@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Code says what kind of error happened. The numbers are those of the C header.
+// Code is the kind of an error. The numbers are those of the C header.
 type Code int32
 
 // The kinds of errors. bn_engine.h describes them.
@@ -34,7 +34,7 @@ func (c Code) Error() string { return goString(bn_status_message(bn_status(c))) 
 // Name returns the code's name in C, like BN_ERR_QUEUE_FULL.
 func (c Code) Name() string { return goString(bn_status_name(bn_status(c))) }
 
-// Error says why a call or a request failed.
+// Error is the reason why a call or a request failed.
 type Error struct {
 	Code    Code
 	Message string // what went wrong, where, and what to do

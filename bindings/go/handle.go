@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// C must keep no pointers of Go's: it gets one to a number in its own memory. (Without cgo there is no runtime/cgo.)
+// C must not keep Go pointers, so it gets a pointer to a number in its own memory. (Without cgo there is no
+// runtime/cgo.)
 var (
 	handled     sync.Map // values by their numbers
 	lastHandled uint64

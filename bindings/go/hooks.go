@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// LogLevel says how important a line of the log is, and which lines to log.
+// LogLevel is the importance of a line of the log, and selects the lines to log.
 type LogLevel uint32
 
 // The levels, the most important first.
@@ -33,7 +33,7 @@ func (h *hooks) free() {
 	freeHandle(h.handle)
 }
 
-// callback returns what logs, or 0.
+// callback returns the C callback that logs, or 0.
 func (h *hooks) callback() uintptr {
 	if h.log == nil {
 		return 0

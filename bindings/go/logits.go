@@ -6,21 +6,23 @@ import (
 	"unsafe"
 )
 
-// Logits are what a token is about to be sampled from. All of it is the hook's own: copies of the engine's.
+// Logits are the logits from which a token is about to be sampled, with the request's tokens. All of it is a
+// copy that the hook owns.
 type Logits struct {
 	PromptTokens []uint32
 	OutputTokens []uint32  // generated so far
 	Logits       []float32 // of each token of the vocabulary, to be changed in place; -Inf forbids one
 }
 
-// LogitsHook changes a request's logits before each of its tokens. An error ends the request, which then has it.
+// LogitsHook changes a request's logits before each of its tokens. An error ends the request, and becomes its
+// error.
 //
 // It is called on threads of the engine, for several requests at a time, and all requests wait for it: each call enters
-// Go from C and copies the row there and back. The same output in every batch needs a hook that depends on its argument
-// alone. It must not wait for the engine.
+// Go from C and copies the row there and back. The output is the same in every batch only if the hook depends on its
+// argument alone. It must not wait for the engine.
 type LogitsHook func(Logits) error
 
-// logitsHook is what onLogits needs for one request. C gets a pointer to a handle of it.
+// logitsHook is the state that onLogits needs for one request. C gets a pointer to a handle of it.
 type logitsHook struct {
 	call   LogitsHook
 	handle unsafe.Pointer
@@ -45,7 +47,7 @@ func (h *logitsHook) free() {
 	}
 }
 
-// failure returns what ended the request, or nil.
+// failure returns the error that ended the request, or nil.
 func (h *logitsHook) failure() error {
 	if h == nil {
 		return nil

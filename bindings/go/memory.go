@@ -34,7 +34,7 @@ func (a *arena) some(s string) bn_string {
 	return bn_string{data: (*byte)(a.keep(copied([]byte(s)))), length: uintptr(len(s))}
 }
 
-// json copies what encoding/json makes of a value; nil is "not set".
+// json copies a value encoded by encoding/json; nil is "not set".
 func (a *arena) json(field string, value any) (bn_string, error) {
 	if value == nil {
 		return bn_string{}, nil
@@ -109,7 +109,7 @@ func copied(bytes []byte) unsafe.Pointer {
 	return p
 }
 
-// goString copies a text of the library's that ends with a NUL.
+// goString copies a text of the library that ends with a NUL.
 func goString(s *byte) string {
 	n := 0
 	for *(*byte)(unsafe.Add(unsafe.Pointer(s), n)) != 0 {
@@ -118,12 +118,13 @@ func goString(s *byte) string {
 	return string(unsafe.Slice(s, n))
 }
 
-// goText copies a text of the library's.
+// goText copies a text of the library.
 func goText(s bn_string) string { return string(view(s)) }
 
 func view(s bn_string) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(s.data)), int(s.length)) }
 
-// sized makes a call that writes T's: first it asks for their number, then it takes them, until there is room.
+// sized makes a call that writes values of type T. It asks for their number, then for the values, until there
+// is enough room.
 func sized[T any](call func(data unsafe.Pointer, room uintptr, n *uintptr) error) ([]T, error) {
 	var list []T
 	for {

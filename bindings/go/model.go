@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// WeightType says what weights become while a model is loaded.
+// WeightType is the type that weights are converted to while a model is loaded.
 type WeightType uint32
 
 // The types of weights.
@@ -19,7 +19,7 @@ const (
 	WeightsInt8    WeightType = BN_WEIGHTS_INT8
 )
 
-// ModelOptions say how to open a model.
+// ModelOptions are the options of OpenModel.
 type ModelOptions struct {
 	Path        string // a GGUF file, a Hugging Face folder or builtin:echo; "": the model embedded in the library
 	MemoryLimit uint64 // the most bytes that the weights may take
@@ -79,7 +79,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 
 func newModel(ptr bn_model) *Model {
 	m := &Model{ptr: ptr}
-	runtime.SetFinalizer(m, (*Model).Close) // in case it is forgotten
+	runtime.SetFinalizer(m, (*Model).Close) // in case Close is not called
 	return m
 }
 
@@ -103,7 +103,7 @@ func (m *Model) use(call func(ptr bn_model, failure *bn_error) bn_status) error 
 	return try(func(failure *bn_error) bn_status { return call(m.ptr, failure) })
 }
 
-// handle returns C's name of the model, which the library checks; nil for no model.
+// handle returns the C handle of the model, which the library checks; nil for no model.
 func (m *Model) handle() (bn_model, error) {
 	if m == nil {
 		return 0, nil
@@ -116,7 +116,7 @@ func (m *Model) handle() (bn_model, error) {
 	return m.ptr, nil
 }
 
-// ModelInfo says what is known of a model.
+// ModelInfo has the facts about a model.
 type ModelInfo struct {
 	Architecture, Name            string
 	HasTokenizer, HasChatTemplate bool
@@ -133,19 +133,20 @@ type ModelInfo struct {
 	Recommended                   Sampling
 }
 
-// Sampling is what a model's authors recommend to requests, in its files. What they do not say is nil.
+// Sampling has the values that a model's authors recommend, in its files. Values that they do not give are
+// nil.
 type Sampling struct {
 	Temperature, TopP, MinP, RepetitionPenalty *float32
 	TopK                                       *int
 }
 
-// Info returns what is known of the model.
+// Info returns the facts about the model.
 func (m *Model) Info() (info ModelInfo, err error) {
 	var c bn_model_info
 	bn_model_info_init(&c, sizeof_bn_model_info)
 	err = m.use(func(ptr bn_model, failure *bn_error) bn_status {
 		status := bn_model_get_info(ptr, &c, failure)
-		if status == BN_OK { // its texts are the model's
+		if status == BN_OK { // its texts belong to the model
 			info = goInfo(&c)
 		}
 		return status
@@ -240,7 +241,7 @@ func (m *Model) ChatText(messages []Message) (string, error) {
 	return m.chatText(memory.conversation(messages))
 }
 
-// ChatJSONTokens returns the token ids of a conversation with tools, as Request.Chat takes it.
+// ChatJSONTokens returns the token ids of a conversation with tools, in the form of Request.Chat.
 func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
 	var memory arena
 	defer memory.free()
@@ -251,7 +252,8 @@ func (m *Model) ChatJSONTokens(chat any) ([]uint32, error) {
 	return m.chatTokens(bn_chat{json: text})
 }
 
-// ChatJSONText returns a conversation with tools, as Request.Chat takes it, as text. It is for display and for tests.
+// ChatJSONText returns a conversation with tools, in the form of Request.Chat, as text. It is for display and for
+// tests.
 func (m *Model) ChatJSONText(chat any) (string, error) {
 	var memory arena
 	defer memory.free()

@@ -14,7 +14,7 @@ import "unsafe"
 // loadError says why there is no library. With cgo, the program would not have started.
 var loadError error
 
-// For C.
+// The callbacks for C.
 var (
 	logCallback      = uintptr(unsafe.Pointer(C.bn_log_callback(C.bnengineLog)))
 	progressCallback = uintptr(unsafe.Pointer(C.bn_progress_callback(C.bnengineProgress)))

@@ -15,7 +15,7 @@ import (
 // loadError says why there is no library.
 var loadError = load()
 
-// For C. A struct of two words comes as two arguments.
+// The callbacks for C. A struct of two words comes as two arguments.
 var (
 	logCallback = purego.NewCallback(func(level uint32, text *byte, length uintptr, hooks unsafe.Pointer) {
 		onLog(level, bn_string{data: text, length: length}, hooks)
@@ -33,8 +33,8 @@ var (
 	free   func(p unsafe.Pointer)
 )
 
-// places are where the library is looked for: the file that BN_ENGINE_LIBRARY names, or else beside the program, then where the
-// system looks.
+// places returns the paths to look for the library: the file that BN_ENGINE_LIBRARY names, or else beside the program
+// and then the system's paths.
 func places() []string {
 	if file := os.Getenv("BN_ENGINE_LIBRARY"); file != "" {
 		return []string{file}
@@ -57,7 +57,8 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// load finds the library and its functions. Without it, texts of the library's say so, and nothing else is called.
+// load finds the library and its functions. Without it, the texts of the library say so, and nothing else is
+// called.
 func load() error {
 	err := find()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Where the environment names no library, test.sh runs this test alone.
+// test.sh runs this test alone, without a library in the environment.
 func TestMissingLibrary(t *testing.T) {
 	if os.Getenv("BN_ENGINE_LIBRARY") != "/nowhere" {
 		t.Skip("the library is there")

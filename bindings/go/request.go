@@ -11,7 +11,7 @@ type Message struct {
 	Content string // never becomes a control token
 }
 
-// Pooling says what makes one vector of the hidden states of a prompt.
+// Pooling is the way to make one vector of the hidden states of a prompt.
 type Pooling uint32
 
 // The ways to pool.
@@ -22,7 +22,7 @@ const (
 	PoolingFirst Pooling = BN_POOLING_FIRST
 )
 
-// Normalization says whether an embedding is divided by its length.
+// Normalization selects whether an embedding is divided by its length.
 type Normalization uint32
 
 // The ways to normalize.
@@ -46,10 +46,10 @@ const (
 	SamplerXTC         Sampler = BN_SAMPLER_XTC
 )
 
-// Speculation says what drafts tokens, for the model to verify several in one step.
+// Speculation is the source of drafted tokens, of which the model verifies several in one step.
 type Speculation uint32
 
-// Who drafts tokens.
+// The sources of drafts.
 const (
 	SpeculationDefault Speculation = BN_SPECULATION_DEFAULT // a request's: the engine's; an engine's: DraftModel, MTP or the text
 	SpeculationOff     Speculation = BN_SPECULATION_OFF
@@ -60,8 +60,8 @@ const (
 // AllTokens as MaxTokens: as many as the engine's ContextLength leaves.
 const AllTokens = -1
 
-// Request is a prompt, as one of Prompt, PromptTokens, Messages and Chat, and what to do with it. bn_engine.h has the
-// range of each field.
+// Request is a prompt, given as one of Prompt, PromptTokens, Messages and Chat, and the options for it. bn_engine.h
+// has the range of each field.
 type Request struct {
 	Prompt       string
 	PromptTokens []uint32
@@ -137,7 +137,7 @@ type Request struct {
 	document *string // Rerank: what Prompt is asked of
 }
 
-// params makes the C struct, which points into memory.
+// params makes the C struct, which points into the arena.
 func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	bn_request_params_init(&p, sizeof_bn_request_params)
 	p.prompt = memory.text(r.Prompt)
@@ -203,7 +203,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	return p, nil
 }
 
-// sampling sets what says how tokens are drawn.
+// sampling sets the sampling parameters.
 func (r *Request) sampling(memory *arena, p *bn_sampling) {
 	p.seed = r.Seed
 	p.temperature, p.temperature_range = r.Temperature, r.TemperatureRange

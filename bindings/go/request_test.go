@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// What requests can ask for.
+// Tests of the options of requests.
 
 const story = "Once upon a time"
 
-// sampled is a request whose answer changes with what it is sampled by.
+// sampled is a request whose answer depends on the sampling parameters.
 func sampled() Request { return Request{Prompt: story, MaxTokens: 16, Temperature: 1.5} }
 
 func answer(t *testing.T, e *Engine, r Request) *Completion {
@@ -339,7 +339,7 @@ func TestScore(t *testing.T) {
 	if scores[0].Tokens != 8 || !scores[0].Greedy || math.Abs(scores[0].Logprob-sum) > 1e-4 {
 		t.Errorf("%+v, generated with %f", scores[0], sum)
 	}
-	// Its tokens are the bytes and an end. The first of all has no log probability.
+	// The tokens are the bytes and an end. The very first one has no log probability.
 	echo := open(t, Options{Path: "builtin:echo"})
 	scores, err = echo.Score(ctx, Request{LogprobTokens: []uint32{5}}, []string{"abc"})
 	ok(t, err)

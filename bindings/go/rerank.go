@@ -2,11 +2,11 @@ package bnengine
 
 import "context"
 
-// Rerank returns how relevant each document is to the request's Prompt, within 0 and 1. It needs a model with a head for
+// Rerank returns the relevance of each document to the request's Prompt, from 0 to 1. It needs a model with a head for
 // that (ModelInfo.ScoresPairs). All are submitted at once.
 func (e *Engine) Rerank(ctx context.Context, r Request, documents []string) ([]float32, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // those that are left if one fails
+	defer cancel() // those that are still running if one fails
 	streams := make([]*Stream, len(documents))
 	for i := range documents {
 		r.document = &documents[i]

@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// Score says how likely a text is behind a prompt.
+// Score is the likelihood of a text behind a prompt.
 type Score struct {
 	Logprob float64 // the sum of its tokens' log probabilities
 	Tokens  int     // number of them; the first token of all has none
 	Greedy  bool    // each of these tokens is the most likely one at its place
 }
 
-// Score returns how likely each text is behind the request's Prompt, which is computed once. Nothing is generated. A
-// text begins with the first token that is not the prompt's. All are submitted at once.
+// Score returns the likelihood of each text behind the request's Prompt, which is computed once. Nothing is
+// generated. A text begins with the first token that is not the prompt's. All are submitted at once.
 func (e *Engine) Score(ctx context.Context, r Request, texts []string) ([]Score, error) {
 	m, err := e.Model()
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) Score(ctx context.Context, r Request, texts []string) ([]Score,
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // those that are left if one fails
+	defer cancel() // those that are still running if one fails
 	prompt := r.Prompt
 	r.Prompt, r.Score, r.Logprobs, r.TopLogprobs = "", true, true, 1
 	streams := make([]*Stream, len(texts))
@@ -64,7 +64,7 @@ func score(entries [][]Logprob) Score {
 	return s
 }
 
-// common returns how many elements the beginnings of two lists have in common.
+// common returns the length of the common beginning of two lists.
 func common(a, b []uint32) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

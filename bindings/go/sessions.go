@@ -14,7 +14,8 @@ func (e *Engine) SaveSession(name string) ([]byte, error) {
 	})
 }
 
-// RestoreSession makes a session of what SaveSession returned. Restore only what you have saved yourself.
+// RestoreSession restores a session from the result of SaveSession. Restore only sessions that you have saved
+// yourself.
 func (e *Engine) RestoreSession(name string, data []byte) error {
 	var memory arena
 	defer memory.free()
@@ -41,23 +42,23 @@ func (e *Engine) ClearCache() error {
 	return e.use(func(ptr bn_engine, failure *bn_error) bn_status { return bn_cache_clear(ptr, failure) })
 }
 
-// KVEventKind says how the prefix cache changed.
+// KVEventKind is the kind of a change of the prefix cache.
 type KVEventKind uint32
 
-// The kinds of changes. bn_engine.h describes them, and what a hash covers.
+// The kinds of changes. bn_engine.h describes them and the hashes.
 const (
 	KVStored  KVEventKind = BN_KV_EVENT_STORED
 	KVRemoved KVEventKind = BN_KV_EVENT_REMOVED
 	KVCleared KVEventKind = BN_KV_EVENT_CLEARED // forget all blocks
 )
 
-// KVEvent is a change of the prefix cache: a block of tokens came or left.
+// KVEvent is a change of the prefix cache: a block of tokens was added or removed.
 type KVEvent struct {
 	Kind             KVEventKind
 	Hash, ParentHash uint64
 }
 
-// KVEvents returns what changed in the prefix cache since the last call. Without Options.KVEvents it fails.
+// KVEvents returns the changes of the prefix cache since the last call. Without Options.KVEvents it fails.
 func (e *Engine) KVEvents() ([]KVEvent, error) {
 	var list []KVEvent
 	var events [256]bn_kv_event

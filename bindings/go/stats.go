@@ -65,7 +65,7 @@ func (e *Engine) Metrics() (string, error) {
 	return string(text), err
 }
 
-// Report returns how efficiently the engine runs, for people. Its wording may change.
+// Report returns a readable report on the engine's efficiency. Its wording may change.
 func (e *Engine) Report() (string, error) {
 	text, err := sized[byte](func(data unsafe.Pointer, room uintptr, n *uintptr) error {
 		return e.use(func(ptr bn_engine, failure *bn_error) bn_status {
@@ -75,7 +75,7 @@ func (e *Engine) Report() (string, error) {
 	return string(text), err
 }
 
-// State says what an engine does.
+// State is the state of an engine.
 type State uint32
 
 // The states of an engine.
@@ -86,7 +86,7 @@ const (
 	StateDead     State = BN_STATE_DEAD // of a bug, or its last device was lost
 )
 
-// State returns what the engine does.
+// State returns the state of the engine.
 func (e *Engine) State() (state State, err error) {
 	err = e.use(func(ptr bn_engine, _ *bn_error) bn_status { return bn_engine_state(ptr, (*uint32)(&state)) })
 	return state, err

@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// FinishReason says how a request ended.
+// FinishReason is the reason why a request ended.
 type FinishReason uint32
 
 // The ways to end.
@@ -49,7 +49,7 @@ type Chunk struct {
 	ToolCalls []ToolCall  // with Request.ParseOutput
 }
 
-// Usage says what a request took.
+// Usage has the token counts of a request.
 type Usage struct {
 	PromptTokens, GeneratedTokens, CachedTokens int
 	DraftedTokens, AcceptedTokens               int // tokens that were drafted and verified, and those that stood
@@ -57,7 +57,7 @@ type Usage struct {
 	Queued, Prefill, FirstToken, Decode, Total  time.Duration
 }
 
-// Ending says how a request ended.
+// Ending is the end of a request.
 type Ending struct {
 	Reason         FinishReason
 	StopIndex      int // which of Request.StopTokens or StopStrings ended it, or -1
@@ -73,7 +73,7 @@ type Completion struct {
 }
 
 // Stream is a request that was accepted. One goroutine at a time may receive; all other methods may be called from
-// any goroutine. What is not received is kept; a stream that is not wanted any more should be closed.
+// any goroutine. Parts that are not received are kept; close a stream that is not wanted any more.
 type Stream struct {
 	engine *Engine // keeps it open
 	key    uint64
@@ -95,8 +95,8 @@ type Stream struct {
 	err    error
 }
 
-// Recv returns what is new since the last call, or waits for it. After the last part it returns io.EOF, or the error
-// that ended the request.
+// Recv returns the output since the last call, or waits for more. After the last part it returns io.EOF, or the
+// error that ended the request.
 func (s *Stream) Recv() (Chunk, error) {
 	for {
 		if chunk, ok := s.take(); ok {
@@ -144,7 +144,7 @@ func (s *Stream) Close() error {
 	s.mu.Lock()
 	id := s.id
 	s.mu.Unlock()
-	bn_cancel(s.engine.core.ptr, id, nil) // of one that has ended: not found
+	bn_cancel(s.engine.core.ptr, id, nil) // "not found" if it has ended
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (s *Stream) accepted(id bn_request) {
 	}
 }
 
-// add takes what an event brings. Those who wait for the end are told by finish.
+// add takes the content of an event. finish wakes those that wait for the end.
 func (s *Stream) add(e *bn_event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (c *Chunk) addCalls(parts []bn_tool_call, textBefore int) {
 	}
 }
 
-// finish wakes all who wait. No event follows, and no call of the hook.
+// finish wakes all waiting goroutines. No event follows, and no call of the hook.
 func (s *Stream) finish() {
 	s.hook.free()
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-"""What the wheel has besides the sources: the library, what its header says in Python, the licenses.
+"""The files of the wheel besides the sources: the library, its header in Python, the licenses.
 
 BN_WHEEL_LIBRARY and BN_WHEEL_PLATFORM make one for another machine, of a library that was built for it.
 """
@@ -21,7 +21,7 @@ class Files(BuildHookInterface):
             subprocess.run(awk, cwd=root, stdout=file, check=True)
         library = (root / os.environ.get("BN_WHEEL_LIBRARY", "target/c/lib/libbn_engine.so")).resolve(strict=True)
         platform = os.environ.get("BN_WHEEL_PLATFORM", sysconfig.get_platform().replace("-", "_").replace(".", "_"))
-        # The names that _library.py looks for.
+        # The file names that _library.py looks for.
         kinds = {".dll": "bn_engine.dll", ".dylib": "libbn_engine.dylib"}
         files = {generated: "_header.py", library: kinds.get(library.suffix, "libbn_engine.so")}
         files |= {root / name: Path(name).name for name in ("LICENSE-MIT", "LICENSE-APACHE", "packaging/THIRD-PARTY")}

@@ -18,7 +18,7 @@ fn main() {
     run_from_here(&library);
 }
 
-/// The library of a folder, as the linker wants it.
+/// The library file for the linker in a folder.
 fn library_of(folder: &Path) -> Option<PathBuf> {
     let (prefix, suffixes): (_, &[&str]) = match env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("windows") => ("", &["bn_engine.lib", "bn_engine.dll.lib", "libbn_engine.dll.a"]),

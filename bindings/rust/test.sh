@@ -18,7 +18,7 @@ while IFS= read -r line; do
 done < examples/first.rs
 [ "$(wc -l < examples/service.rs)" -le 60 ] || { echo "examples/service.rs has more than 60 lines"; exit 1; }
 
-# The part that readers and writers of a stream share is pure, so that Miri can run it.
+# The code that readers and writers of a stream share does not call the library, so Miri can run it.
 if "$cargo" +nightly miri --version > /dev/null 2>&1; then
     MIRIFLAGS=-Zmiri-disable-isolation "$cargo" +nightly miri test --locked --quiet --lib
 else

@@ -2,7 +2,7 @@
 import Foundation
 import PackageDescription
 
-// On a Mac, the XCFramework of the archives to download, if it lies beside this file; else an installed library.
+// On a Mac, the XCFramework of the release archives, if it is beside this file; else an installed library.
 var library = Target.systemLibrary(name: "CBnEngine", pkgConfig: "bn_engine")
 #if os(macOS)
     let framework = "bn_engine.xcframework"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test.sh PREFIX VERSION WORK: builds the package and its tests against an installed library. Where there is no Swift, it
-# makes a Debian that has it in SWIFT_ROOT (as root, with mmdebstrap; 2.5 GB, two minutes) and builds there. SWIFT_ROOT is
-# kept for the next time.
+# test.sh PREFIX VERSION WORK: builds the package and its tests against an installed library. Without a Swift compiler,
+# it makes a Debian that has one in SWIFT_ROOT (as root, with mmdebstrap; 2.5 GB, two minutes) and builds there.
+# SWIFT_ROOT is kept for the next time.
 set -eu
 prefix=$(realpath "$1")
 version=$2
@@ -16,7 +16,7 @@ cp -r "$here/Package.swift" "$here/Sources" "$golden/demo_prompts.json" "$golden
     "$golden/models/bert-reranker" "$golden/adapters" "$work/swift/"
 cp -r "$prefix" "$work/swift/stage"
 
-# FOLDER PROGRAM...: with the program in front, in a folder that has the sources and the library.
+# FOLDER PROGRAM...: runs the program in front, in a folder with the sources and the library.
 run() {
     folder=$1
     shift

@@ -1,4 +1,5 @@
-// The list of bindings/README.md, and moves and exceptions. Arguments: the library's version, demo_prompts.json.
+// The tests that bindings/README.md lists, and moves and exceptions. Arguments: the library's version,
+// demo_prompts.json.
 #include <bn_engine.hpp>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
     std::exit(1);
 }
 
-// What a call throws, which has to be a bn::Error.
+// The exception of a call, which must be a bn::Error.
 template <typename Call>
 bn::Error thrown(Call call) {
     try {
@@ -34,7 +35,7 @@ bn::Error thrown(Call call) {
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-// Requests to it do not end by themselves while a test runs.
+// A model whose requests do not end by themselves while a test runs.
 bn::EngineConfig slow() { return bn::EngineConfig("builtin:echo?us_per_token=2000"); }
 bn::Request endless() {
     bn::Request request("wait");
@@ -48,7 +49,7 @@ void version(const std::string &expected) { // 1
     CHECK(bn_abi_version() == BN_ABI_VERSION);
 }
 
-// The prompts of a kind, and their answers: the file has one on each line, without escapes where it is of these kinds.
+// The prompts of a kind, and their answers. The file has one on each line, and those of these kinds have no escapes.
 std::vector<std::pair<std::string, std::string>> golden(const std::string &path, const std::string &kind) {
     std::ifstream file(path);
     std::vector<std::pair<std::string, std::string>> list;
@@ -247,7 +248,7 @@ void statistics() { // 9
     CHECK(contains(engine.metrics(), "\n") && contains(engine.metrics(), "bn_") && !engine.report().empty());
 }
 
-// Whose event it takes is not known to the thread of the futures.
+// The thread of the futures does not know the request whose event it takes.
 void requests_of_the_handle() {
     bn::Engine engine(bn::EngineConfig("builtin:echo"));
     CHECK(engine.async(bn::Request("x")).get().text == "x");
@@ -502,7 +503,7 @@ void scores() {
     for (const bn_logprob &entry : answer.logprobs) sum += entry.logprob;
     const bn::Score same = engine.score(bn::Request("Once upon a time"), {answer.text}).at(0);
     CHECK(same.tokens == 8 && same.greedy && std::abs(same.logprob - sum) < 1e-4);
-    // Its tokens are the bytes and an end. The first of all has no log probability.
+    // The tokens are the bytes and an end. The very first one has no log probability.
     const bn::Score whole = bn::Engine(bn::EngineConfig("builtin:echo")).score(bn::Request(), {"abc"}).at(0);
     CHECK(whole.tokens == 3 && whole.logprob < 0);
     CHECK(contains(thrown([&] { engine.score(bn::Request("x"), {"y", ""}); }).message(), "logprobs_from"));
@@ -516,7 +517,7 @@ void reranks(const std::string &golden) { // 16
     const bn::Engine engine(bn::EngineConfig(golden.substr(0, golden.rfind('/')) + "/models/bert-reranker"));
     CHECK(engine.model().info().scores_pairs == 1);
     const std::vector<float> list = engine.rerank(bn::Request("who runs?"), {"a dog runs", "", "a dog runs"});
-    // As in texts.json there.
+    // The expected values are in texts.json.
     CHECK(list.size() == 3 && std::abs(list[0] - 0.398199f) < 1e-3f && list[0] == list[2] && list[1] != list[0]);
     CHECK(thrown([&] { bn::Engine().rerank(bn::Request("x"), {"y"}); }).code() == BN_ERR_UNSUPPORTED);
 }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Adapter(Owned):
-    """A folder of PEFT's or a GGUF file of llama.cpp's, for requests of this engine. Those that have it keep it."""
+    """A PEFT folder or a GGUF file of llama.cpp, for requests of this engine. Requests that use it keep it."""
 
     def __init__(self, engine: Engine, path: str | os.PathLike[str]) -> None:
         kept: list[Any] = []

@@ -1,4 +1,4 @@
-"""Requests in asyncio: the loop waits on the engine's descriptor and takes events to their streams."""
+"""Requests in asyncio: the loop waits on the engine's descriptor and passes events to their streams."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ._request import EVENT_SIZE, Output, Request, joined, read_output
 if TYPE_CHECKING:
     from ._engine import Engine
 
-#: Events of one poll.
+#: Maximum number of events of one poll.
 ROOM = 64
-#: Nothing will ever come.
+#: After these statuses no event will come.
 OVER = (header.ERR_SHUTDOWN, header.ERR_ENGINE_DEAD, header.ERR_INVALID_ARGUMENT, header.ERR_FORKED)
 
 
@@ -56,7 +56,7 @@ class AsyncStream(Request, AsyncIterator[Output]):
                 raise
             finally:
                 self._waiter = None
-        # As a poll does: everything since the last one, for those that read slowly.
+        # As in a poll, everything since the last event, for slow readers.
         return self._passed(joined([self._events.popleft() for _ in range(len(self._events))]))
 
     async def result(self) -> Output:
@@ -101,7 +101,7 @@ class Inbox:
         self._streams[key] = stream
         loop = stream._loop
         if loop not in self._loops:
-            # A descriptor of its own: another thread may close the engine while the loop waits.
+            # Duplicate the descriptor, since another thread may close the engine while the loop waits.
             descriptor = os.dup(call(lib.bn_engine_wait_fd, stream._engine._handle))
             closing = weakref.finalize(loop, os.close, descriptor)
             loop.add_reader(descriptor, _readable, weakref.ref(stream._engine), descriptor, closing)
@@ -109,7 +109,7 @@ class Inbox:
         return key
 
     def take(self, handle: object, timeout_ms: int) -> int:
-        """Takes waiting events to their streams. Returns the status of the poll."""
+        """Passes waiting events to their streams. Returns the status of the poll."""
         running = asyncio._get_running_loop()
         with self._taking:
             self._count[0] = 0

@@ -1,4 +1,4 @@
-"""Python values in C structs, and C structs as named tuples, by what the header says of their fields."""
+"""Converts Python values to C structs, and C structs to named tuples, by the fields that the header declares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(string: Any) -> str:
 
 
 def initializer(ctype: Any, value: Any, kept: list[Any]) -> Any:
-    """What initializes a field of this type; what it points to is added to `kept`."""
+    """The initializer of a field of this type; the data that it points to is added to `kept`."""
     if ctype.kind == "pointer":
         if isinstance(value, Owned):
             return value._handle
@@ -46,7 +46,7 @@ def string(value: str | os.PathLike[str], kept: list[Any]) -> Any:
 
 
 def json_text(value: Schema) -> str:
-    """JSON as it stands, or of what becomes a JSON object, or the schema of a class."""
+    """JSON: a text unchanged, a mapping as a JSON object, or the schema of a class."""
     if isinstance(value, str):
         return value
     return json.dumps(value if isinstance(value, Mapping) else value.model_json_schema())
@@ -68,7 +68,7 @@ def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
 
 
 def _set(struct: Any, name: str, value: Any, kept: list[Any]) -> None:
-    """Sets a field, or a constraint by its kind; what is neither is a flag."""
+    """Sets a field, or a constraint by its kind; any other name is a flag."""
     owner, field, fields = struct, name, dict(ffi.typeof(struct).item.fields)
     if name in header.PATHS:
         outer, field = header.PATHS[name]
@@ -92,7 +92,7 @@ def _set(struct: Any, name: str, value: Any, kept: list[Any]) -> None:
 
 
 def reader(struct: str, kind: Callable[..., T]) -> Callable[[Any], T]:
-    """A function that copies such a struct to such a named tuple."""
+    """A function that copies a struct of this type to a named tuple."""
     fields = dict(ffi.typeof(struct).fields)
     getters = [_field(name, fields[name].type) for name in kind._fields]  # type: ignore[attr-defined]
     return lambda value: kind(*[get(value) for get in getters])

@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 read_stats = reader("bn_stats", header.Stats)
 read_kv_event = reader("bn_kv_event", header.KvEvent)
-#: Changes of the prefix cache read at once.
+#: Number of prefix cache changes that are read at once.
 ROOM = 256
 
 
 class Readers:
-    """The threads that read polled events, which freeing the engine frees. Without a lock that a fork may copy."""
+    """Counts the threads that read polled events, which freeing the engine frees. It has no lock that a fork may copy."""
 
     def __init__(self) -> None:
         self._inside: list[int] = []
         self._closed = False
-        #: For a signal handler that closes the engine while its own thread is inside: what to do afterwards.
+        #: A call that a signal handler has postponed because its own thread was inside.
         self.postponed: Callable[[], None] | None = None
 
     def __enter__(self) -> None:
@@ -56,7 +56,7 @@ class Readers:
         return threading.get_ident() in self._inside
 
     def close(self) -> None:
-        """Waits for those that are inside; all requests have ended, so they do not wait."""
+        """Waits for the threads inside. All requests have ended, so they do not block."""
         self._closed = True
         while self._inside:
             time.sleep(0.001)
@@ -88,7 +88,7 @@ class Engine(Owned):
     ) -> None:
         """`model` is a model, or what `Model` takes as its path."""
         self.model = model if isinstance(model, Model) else Model(model)
-        self._draft_model = options.get("draft_model")  # whose bytes are used where they are
+        self._draft_model = options.get("draft_model")  # whose bytes are used in place
         config = prepared("bn_engine_config")
         kept = fill(config, options, header.EngineOptions)
         config.model, config.log = self.model._handle, log
@@ -100,7 +100,7 @@ class Engine(Owned):
         self._free = weakref.finalize(self, _destroy, self._handle, self._readers, self._inbox)
 
     def generate(self, prompt: str | None = None, **options: Unpack[header.RequestOptions]) -> Output:
-        """Waits for the whole answer. One that was cancelled or timed out is returned as far as it came."""
+        """Waits for the whole answer. If it was cancelled or timed out, returns the output so far."""
         with Stream(self, prompt, options, header.REQUEST_NO_STREAM) as stream:
             return stream.result()
 
@@ -128,7 +128,7 @@ class Engine(Owned):
         """How likely each text is behind the prompt, which is computed once. Nothing is generated. All are submitted
         at once."""
         requests = _score.requests(self.model, prompt, continuations, options)
-        with contextlib.ExitStack() as stack:  # ends those that are left if one fails
+        with contextlib.ExitStack() as stack:  # ends the remaining ones if one fails
             streams = [stack.enter_context(Stream(self, None, request)) for request in requests]
             return [_score.read(stream.result()) for stream in streams]
 
@@ -157,7 +157,7 @@ class Engine(Owned):
             return [_vector(await stream.result())[0] for stream in streams]
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
-        """Compiles a constraint as a request does, and keeps it for those that follow. Raises what is wrong with it."""
+        """Compiles a constraint as a request does, and keeps it for later requests. Raises an error if it is wrong."""
         params = prepared("bn_request_params")
         kept = fill(params, constraint, header.ConstraintOptions)
         call(lib.bn_engine_check_constraint, self._handle, ffi.addressof(params.constraint))
@@ -167,11 +167,11 @@ class Engine(Owned):
         call(lib.bn_cancel, self._handle, header.ANY)
 
     def shutdown(self, *, drain: bool = True) -> None:
-        """Accepts nothing more, and finishes or cancels what was accepted. Returns at once; `state` tells the end."""
+        """Accepts no more requests, and finishes or cancels the accepted ones. Returns at once; `state` shows the end."""
         call(lib.bn_engine_shutdown, self._handle, header.SHUTDOWN_DRAIN if drain else header.SHUTDOWN_CANCEL)
 
     def pause(self) -> None:
-        """Waits for the running step, and none begins until `resume`. Requests may be submitted and wait meanwhile."""
+        """Waits for the running step. No other begins until `resume`. Requests may be submitted and wait meanwhile."""
         call(lib.bn_engine_pause, self._handle)
 
     def resume(self) -> None:
@@ -179,7 +179,7 @@ class Engine(Owned):
         call(lib.bn_engine_resume, self._handle)
 
     def set_threads(self, threads: int) -> None:
-        """Computes on so many threads from the next step on: 1 to the option `threads`, or 0 for all of them."""
+        """Computes on `threads` threads from the next step on: 1 to the option `threads`, or 0 for all of them."""
         call(lib.bn_engine_set_threads, self._handle, threads)
 
     @property
@@ -199,11 +199,11 @@ class Engine(Owned):
         return written("char", lib.bn_engine_metrics, self._handle).decode()
 
     def report(self) -> str:
-        """How efficiently the engine runs, for people."""
+        """A readable report on the engine's efficiency."""
         return written("char", lib.bn_engine_report, self._handle).decode()
 
     def kv_events(self) -> list[header.KvEvent]:
-        """What changed in the prefix cache since the last call. Needs `kv_events_capacity`."""
+        """The changes of the prefix cache since the last call. Needs `kv_events_capacity`."""
         events: list[header.KvEvent] = []
         room, count = ffi.new("bn_kv_event[]", ROOM), ffi.new("size_t *", ROOM)
         while count[0] == ROOM:
@@ -212,7 +212,7 @@ class Engine(Owned):
         return events
 
     def cache_clear(self) -> None:
-        """Forgets every prefix that nobody uses now."""
+        """Forgets every prefix that is not in use."""
         call(lib.bn_cache_clear, self._handle)
 
     def session_free(self, name: str) -> None:
@@ -225,12 +225,12 @@ class Engine(Owned):
         return written("uint8_t", lib.bn_session_save, self._handle, string(name, kept))
 
     def session_restore(self, name: str, data: bytes) -> None:
-        """Only what `session_save` wrote, and you have kept from others."""
+        """Restores a session. `data` must be from `session_save`, and protected from others."""
         kept: list[Any] = []
         call(lib.bn_session_restore, self._handle, string(name, kept), ffi.from_buffer("uint8_t[]", data), len(data))
 
     def _take(self) -> bool:
-        """Takes the events of asynchronous streams. False: nothing will ever come."""
+        """Takes the events of asynchronous streams. False: none will come any more."""
         try:
             with self._readers:
                 return self._inbox.take(self._handle, 0) not in OVER

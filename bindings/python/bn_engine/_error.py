@@ -6,7 +6,7 @@ from typing import ClassVar
 
 
 class Error(Exception):
-    """A call failed, or a request did. The message says what was wrong."""
+    """A call or a request failed. The message says why."""
 
     #: As in the C header: `BN_ERR_QUEUE_FULL`
     name: ClassVar[str]

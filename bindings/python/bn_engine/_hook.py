@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ._types import LogitsHook
 
 _keys = count(1)
-#: Those of live requests. The library has only their numbers: a call may come when the request was freed.
+#: The hooks of live requests. The library has only their numbers, since a call may come after the request was freed.
 _hooks: dict[int, Hook] = {}
 
 
 class Hook:
-    """The function of one request, and what it raised."""
+    """The function of one request, and the exception that it raised."""
 
     raised: BaseException | None = None
 
@@ -34,7 +34,7 @@ class Hook:
         _hooks.pop(self._key, None)
 
     def call(self, row: Any) -> None:
-        """With copies: what the function keeps is its own."""
+        """Calls the function with copies, which it may keep."""
         logits = array("f", ffi.buffer(row.logits, 4 * row.vocab_size)[:])
         self._function(
             _ids(row.prompt_tokens, row.prompt_tokens_count), _ids(row.output_tokens, row.output_tokens_count), logits

@@ -43,7 +43,7 @@ def checked(status: int, error: Any) -> int:
 
 
 def explained(status: int) -> None:
-    """Raises what a function without a `bn_error *` returned."""
+    """Raises an error for the status of a function without a `bn_error *`."""
     if status < 0:
         raise Error.of(status, c_text(lib.bn_status_message(status)))
 
@@ -62,7 +62,7 @@ def prepared(struct: str) -> Any:
 
 
 def written(element: str, function: Callable[..., int], *arguments: object) -> bytes:
-    """What a function writes to a buffer, whose size it tells where it is too small."""
+    """The result of a function that writes to a buffer and returns the needed size."""
     error, count, buffer = new_error(), ffi.new("size_t *"), ffi.NULL
     status = function(*arguments, buffer, 0, count, error)
     while status == header.ERR_BUFFER_TOO_SMALL:

@@ -48,7 +48,7 @@ class Model(Owned):
         progress: Callable[[float, str], object] | None = None,
         **options: Unpack[header.ModelOptions],
     ) -> None:
-        """`data` has the bytes of a GGUF file. What `progress` raises stops loading, and is raised here."""
+        """`data` has the bytes of a GGUF file. An exception of `progress` stops loading, and is raised here."""
         config = prepared("bn_model_config")
         kept = fill(config, options, header.ModelOptions)
         raised: list[BaseException] = []
@@ -87,7 +87,7 @@ class Model(Owned):
         return written("char", lib.bn_model_token_bytes, self._handle, token)
 
     def chat_format(self, conversation: Conversation) -> str:
-        """A conversation by the chat template, for display: messages, or JSON as the option `chat_json` has it."""
+        """A conversation in the chat template's form, for display: messages, or JSON as in the option `chat_json`."""
         params, kept = _params(conversation)
         text = written("char", lib.bn_model_chat_format, self._handle, ffi.addressof(params.chat)).decode()
         del kept

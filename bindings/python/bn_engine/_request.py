@@ -67,7 +67,7 @@ def _whole(events: list[Output]) -> list[header.ToolCall]:
 
 
 class Request:
-    """What streams have in common. A request that is dropped before its end is cancelled."""
+    """The base class of streams. A request that is dropped before its end is cancelled."""
 
     _id: Any = (0,)  # where bn_submit writes it
     _ended = False
@@ -76,7 +76,7 @@ class Request:
     def __init__(
         self, engine: Engine, prompt: str | None, options: header.RequestOptions, flags: int = 0, key: int = 0
     ) -> None:
-        self._id = ffi.new("bn_request *")  # a signal may come between the submit and what follows
+        self._id = ffi.new("bn_request *")  # a signal may come between the submit and the next line
         self._engine = engine
         params = prepared("bn_request_params")
         function = options.pop("on_logits", None)
@@ -96,17 +96,17 @@ class Request:
         return number
 
     def info(self) -> header.RequestInfo:
-        """Where the request is. Not for busy loops."""
+        """The stage of the request. Not for busy loops."""
         out = prepared("bn_request_info")
         call(lib.bn_request_get_info, self._engine._handle, self.id, out)
         return read_info(out[0])
 
     def cancel(self) -> None:
-        """Asks for the end: the stream's last event comes soon. Nothing happens if it has ended."""
+        """Asks for the end: the stream's last event comes soon. Does nothing if it has ended."""
         lib.bn_cancel(self._engine._handle, self.id, ffi.NULL)
 
     def close(self) -> None:
-        """Ends the stream here and now, and frees its place. A live request is cancelled."""
+        """Ends the stream at once, and frees its place. A live request is cancelled."""
         self._ended = True
         if self.id:
             lib.bn_request_free(self._engine._handle, self.id, ffi.NULL)
@@ -120,7 +120,7 @@ class Request:
         raise TypeError(f"{type(self).__name__} cannot be pickled: it belongs to this process")
 
     def _passed(self, event: Output) -> Output:
-        """The event, to return it; raises if it says that the request failed."""
+        """Returns the event; raises an error if it says that the request failed."""
         if event.last:
             self.close()
             if event.finish_reason == header.FINISH_FAILED:

@@ -1,4 +1,4 @@
-"""How likely texts are behind a prompt."""
+"""The likelihood of texts behind a prompt."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ._request import Output
 
 
 class Score(NamedTuple):
-    """How likely a text is behind a prompt."""
+    """The likelihood of a text behind a prompt."""
 
     #: The sum of its tokens' log probabilities.
     logprob: float
-    #: Number of them. The first token of all has none.
+    #: Number of these tokens. A text's very first token has no log probability.
     tokens: int
     #: Whether each of these tokens is the most likely one at its place.
     greedy: bool
@@ -26,7 +26,7 @@ class Score(NamedTuple):
 def requests(
     model: Model, prompt: str, continuations: Iterable[str], options: header.RequestOptions
 ) -> Iterator[header.RequestOptions]:
-    """One for each continuation. It begins with the first token that is not the prompt's."""
+    """The score of each continuation, which begins with the first token that is not the prompt's."""
     before = model.tokenize(prompt, add_special=True)
     for continuation in continuations:
         tokens = model.tokenize(prompt + continuation, add_special=True)

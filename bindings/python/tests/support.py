@@ -1,4 +1,4 @@
-"""What the tests share: golden texts, an engine that is slow, programs in processes of their own."""
+"""Helpers of the tests: golden texts, a slow engine, programs in separate processes."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ ROOT = PACKAGE.parents[1]
 PROMPTS = json.loads((ROOT / "tests/golden/demo_prompts.json").read_text())
 QUESTIONS = [entry for entry in PROMPTS if entry["kind"] == "sum"]
 STORIES = [entry for entry in PROMPTS if entry["kind"] == "story"]
-#: A prompt of LONG takes four seconds of it: longer than a test lets it run.
+#: A prompt of LONG takes four seconds, which is longer than a test lets it run.
 SLOW = "builtin:echo?us_per_token=200"
 LONG = "a" * 20000
 SAMPLING = {"temperature": 1.0, "max_new_tokens": 16}

@@ -17,13 +17,13 @@ except ImportError:
 
 
 async def released(engine):
-    """The engine lets go of released requests a step later."""
+    """The engine frees released requests a step later."""
     while engine.stats().unreleased:
         await asyncio.sleep(0.001)
 
 
 class Loops:
-    """What works in any loop: `run` is asyncio's, or another one's."""
+    """Tests for any loop: `run` is asyncio's, or another loop's."""
 
     def test_golden_answers_at_once(self):
         async def ask(engine):

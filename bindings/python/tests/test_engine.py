@@ -1,4 +1,4 @@
-"""Models and engines from threads: what asyncio is not needed for."""
+"""Models and engines from threads, without asyncio."""
 
 import asyncio
 import json
@@ -198,7 +198,7 @@ class Ends(unittest.TestCase):
                 self.assertTrue(output.text)
                 break
             del output
-            # The engine lets go of it a step later.
+            # The engine frees it a step later.
             while engine.stats().unreleased:
                 pass
             self.assertEqual(engine.stats().completed_cancelled, 1)

@@ -1,4 +1,4 @@
-"""What a process does to its engines: exit, fork, signals, pickle; and that README's programs run."""
+"""Engines and processes: exit, fork, signals, pickle; and the programs of the README."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What requests can ask for: sampling, constraints, tools, adapters, scores, drafts, the hook in logits."""
+"""Options of requests: sampling, constraints, tools, adapters, scores, drafts, the hook in logits."""
 
 import json
 import math
@@ -26,7 +26,7 @@ TOOLS = [
         },
     }
 ]
-#: The echo model answers with its prompt, in which roles stand as they are: reasoning, two calls and text.
+#: The echo model answers with its prompt, which keeps roles unchanged: reasoning, two calls and text.
 CALL = '<tool_call>{"name": "get_weather", "arguments": {"unit": "C"}}</tool_call>'
 CALLS = {
     "messages": [{"role": "<think>\nhm\n</think>\nBoth", "content": f"{CALL}\n{CALL}\ndone"}],
@@ -44,7 +44,7 @@ SCHEMA = {
 
 
 class Settings:
-    """As a model of pydantic's."""
+    """Like a model of pydantic."""
 
     @classmethod
     def model_json_schema(cls):

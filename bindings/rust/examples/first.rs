@@ -1,4 +1,4 @@
-//! A prompt, and its answer as it comes.
+//! Prints the answer to a prompt as it arrives.
 use bn::{Engine, EngineOptions, Request};
 use std::io::{Write, stdout};
 

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The events of a request as those of an answer.
+/// The events of a request as server-sent events.
 struct Answer(bn::Stream);
 
 impl Stream for Answer {

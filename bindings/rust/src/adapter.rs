@@ -6,14 +6,14 @@ use crate::sys;
 use std::fmt;
 use std::sync::Arc;
 
-/// A LoRA adapter of an engine, for requests of it. Clones are the same adapter, which is freed with the last of them and
+/// A LoRA adapter of an engine, for its requests. Clones are the same adapter, which is freed with the last of them and
 /// of the requests that run with it. It keeps its engine.
 #[derive(Clone)]
 pub struct Adapter(Arc<Inner>);
 
 struct Inner {
     handle: Handle<sys::bn_adapter>,
-    /// Behind what `drop` frees.
+    /// Dropped after the handle that `drop` frees.
     _engine: Engine,
 }
 

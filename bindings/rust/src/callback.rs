@@ -1,4 +1,5 @@
-//! The frame of every closure that the library calls: no panic leaves, and it is known that this is a callback.
+//! Wraps every closure that the library calls: no panic leaves it, and the thread is marked as inside a
+//! callback.
 use std::cell::Cell;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,7 +19,7 @@ pub(crate) fn run<R>(body: impl FnOnce() -> R) -> Option<R> {
     let result = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => Some(result),
         Err(payload) => {
-            // The payload may panic, too, when it is dropped. There is no third time.
+            // The payload may panic too when it is dropped. That second payload is leaked.
             mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
             None
         }

@@ -6,9 +6,9 @@ use std::ptr;
 /// A message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// "system", "user", "assistant", or another: the template decides what it makes of it. It may become a control token.
+    /// "system", "user", "assistant", or another role that the template knows. It may become a control token.
     pub role: String,
-    /// Their words, which never become control tokens.
+    /// The text, which never becomes control tokens.
     pub content: String,
 }
 
@@ -49,7 +49,7 @@ impl From<Vec<Message>> for Chat {
     }
 }
 
-/// A conversation as the library takes it.
+/// A conversation in the library's form.
 pub(crate) struct RawChat<'a> {
     messages: Option<Vec<sys::bn_chat_message>>,
     json: sys::bn_string,
@@ -67,7 +67,7 @@ impl<'a> RawChat<'a> {
 
     /// Valid while this and the conversation are.
     pub fn get(&self) -> sys::bn_chat {
-        // Set, though there may be none.
+        // The field is set, even if it is empty.
         let (messages, messages_count) =
             self.messages.as_ref().map_or((ptr::null(), 0), |list| (list.as_ptr(), list.len()));
         sys::bn_chat { messages, messages_count, json: self.json, reserved: [0; 2] }

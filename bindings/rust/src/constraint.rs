@@ -17,11 +17,11 @@ pub enum ConstraintKind {
     Regex = sys::BN_CONSTRAINT_REGEX,
     /// A grammar in llguidance's dialect of Lark; the output matches its rule `start`.
     Lark = sys::BN_CONSTRAINT_LARK,
-    /// A grammar as llama.cpp has them; the output matches its rule `root`.
+    /// A grammar in llama.cpp's GBNF; the output matches its rule `root`.
     Gbnf = sys::BN_CONSTRAINT_GBNF,
 }
 
-/// How JSON is written where a constraint or a call of a tool asks for it.
+/// The style of JSON in constraints and calls of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JsonFlags {
     /// No white space between JSON's tokens.
@@ -46,8 +46,9 @@ impl JsonFlags {
     }
 }
 
-/// A rule that an output matches, whatever else is asked for. It is compiled when a request is submitted, and by
-/// [`Engine::check_constraint`](crate::Engine::check_constraint); the latest ones stay compiled.
+/// The grammar that an output matches, which takes precedence over other options. It is compiled when a request
+/// is submitted, and by [`Engine::check_constraint`](crate::Engine::check_constraint); the latest ones stay
+/// compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Constraint {
     /// The language of `text`.
@@ -83,7 +84,7 @@ impl Constraint {
         Self::new(ConstraintKind::Lark, grammar)
     }
 
-    /// A grammar as llama.cpp has them.
+    /// A grammar in llama.cpp's GBNF.
     pub fn gbnf(grammar: impl Into<String>) -> Self {
         Self::new(ConstraintKind::Gbnf, grammar)
     }

@@ -21,19 +21,19 @@ pub struct Engine(pub(crate) Arc<Core>);
 
 pub(crate) struct Core {
     handle: Handle<sys::bn_engine>,
-    /// It was freed, or is about to be.
+    /// The engine was freed, or is about to be.
     closed: AtomicBool,
     keep: Arc<Keep>,
     model: Model,
 }
 
-/// Where an engine is.
+/// The state of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// It accepts requests.
+    /// The engine accepts requests.
     Running,
-    /// It accepts no more, and finishes what it has.
+    /// The engine accepts no more requests, and finishes those that it has.
     Draining,
     /// Every request has finished. Events may still be delivered.
     Drained,
@@ -43,7 +43,7 @@ pub enum State {
     Unknown(u32),
 }
 
-/// How to end the acceptance of requests.
+/// The way to end the acceptance of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Shutdown {
@@ -76,13 +76,13 @@ impl Core {
             return Err(closed());
         }
         check(|error| call(self.raw(), error)).map_err(|error| {
-            // Closed meanwhile: the library does not know the handle any more.
+            // If the engine was closed meanwhile, the library does not know the handle any more.
             let stale = error.kind() == ErrorKind::InvalidArgument && self.closed.load(Ordering::Acquire);
             if stale { closed() } else { error }
         })
     }
 
-    /// Frees the engine, if nobody has.
+    /// Frees the engine, unless it was freed before.
     fn close(&self) -> Result<()> {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -132,7 +132,7 @@ impl Engine {
         self.0.close()
     }
 
-    /// Where the engine is.
+    /// The state of the engine.
     pub fn state(&self) -> Result<State> {
         let mut state = 0;
         // SAFETY: `state` can be written.
@@ -165,7 +165,8 @@ impl Engine {
         self.0.call(|engine, error| unsafe { sys::bn_engine_resume(engine, error) })
     }
 
-    /// Waits for the running step, and computes the next ones on so many threads. 0: as many as the engine has.
+    /// Waits for the running step, and computes the next ones on `threads` threads. 0: as many as the engine
+    /// has.
     pub fn set_threads(&self, threads: u32) -> Result<()> {
         // SAFETY: any handle may be passed.
         self.0.call(|engine, error| unsafe { sys::bn_engine_set_threads(engine, threads, error) })
@@ -184,7 +185,7 @@ impl Engine {
         self.0.call(|engine, error| unsafe { sys::bn_engine_check_constraint(engine, &raw, error) })
     }
 
-    /// Reads a LoRA adapter for requests of this engine: a folder of PEFT's, or a GGUF file of llama.cpp's. Requests go on
+    /// Reads a LoRA adapter for requests of this engine: a PEFT folder, or a GGUF file of llama.cpp. Requests go on
     /// meanwhile.
     pub fn open_adapter(&self, path: impl AsRef<Path>) -> Result<Adapter> {
         let path = text::path(Some(path.as_ref()));
@@ -202,7 +203,7 @@ fn model_of(engine: Handle<sys::bn_engine>) -> Result<Model> {
     Model::new(Handle::new(model), None)
 }
 
-/// Whether the engine is one of the parent process: nothing comes of it.
+/// Whether the engine belongs to the parent process, so that it makes no progress.
 pub(crate) fn forked(engine: &Core) -> bool {
     let mut state = 0;
     // SAFETY: `state` can be written.

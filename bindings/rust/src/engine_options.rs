@@ -1,4 +1,4 @@
-//! How to make an engine.
+//! The options of an engine.
 use crate::log::{self, Log, LogLevel};
 use crate::model::Model;
 use crate::request::Speculation;
@@ -30,7 +30,7 @@ pub enum KvType {
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Instructions {
-    /// The machine's best.
+    /// The best that the machine has.
     #[default]
     Auto = sys::BN_INSTRUCTIONS_AUTO,
     /// Portable code.
@@ -51,15 +51,15 @@ pub enum Instructions {
     NeonI8mm = sys::BN_INSTRUCTIONS_NEON_I8MM,
 }
 
-/// How to make an engine. Fields are named and counted as in the C header, whose words errors use; it has the range of
-/// each. [`EngineOptions::default`] has the library's defaults.
+/// The options of an engine. Fields have the names and units of the C header, which errors use too; it has the range
+/// of each. [`EngineOptions::default`] has the library's defaults.
 #[derive(Clone)]
 pub struct EngineOptions {
     /// Compute threads. 0: the CPUs that this process may use.
     pub threads: u32,
     /// The model. None: `model_path`.
     pub model: Option<Model>,
-    /// Where to load a model of this engine alone. With neither: the one that is embedded in the library.
+    /// The path of a model for this engine alone. If neither is set: the model embedded in the library.
     pub model_path: Option<PathBuf>,
     /// The model's name in metrics. None: the model's own.
     pub model_name: Option<String>,
@@ -95,8 +95,9 @@ pub struct EngineOptions {
     pub kv_cache_bytes: u64,
     /// Bytes that the KV cache leaves for adapters.
     pub adapter_bytes: u64,
-    /// The most bytes of output that wait for this package's thread. It takes them at once:
-    /// [`Request::max_unread_bytes`](crate::Request::max_unread_bytes) bounds what nobody reads. 0: no limit.
+    /// The most bytes of output that wait for this package's thread, which takes them at once.
+    /// [`Request::max_unread_bytes`](crate::Request::max_unread_bytes) limits the output that is not read. 0:
+    /// no limit.
     pub max_unread_bytes: u64,
     /// Milliseconds without a request after which mapped weights leave memory. 0: never.
     pub idle_release_ms: u64,
@@ -108,11 +109,11 @@ pub struct EngineOptions {
     pub kv_events_capacity: u32,
     /// States that models with recurrent layers keep for later requests. 0: as many as run.
     pub snapshots: u32,
-    /// Tokens of a prompt between two such states. 0: only where prompts part.
+    /// Tokens of a prompt between two such states. 0: only where prompts diverge.
     pub snapshot_interval: u32,
-    /// Who drafts tokens for requests that do not say.
+    /// The source of drafts for requests that do not set it.
     pub speculation: Speculation,
-    /// `draft_tokens` of requests that do not say. 0: as many as pay.
+    /// `draft_tokens` of requests that do not set it. 0: as many as save time.
     pub draft_tokens: u32,
     /// The most detailed level that `log` gets.
     pub log_level: LogLevel,
@@ -173,7 +174,7 @@ impl Default for EngineOptions {
 }
 
 impl EngineOptions {
-    /// All that the engine's threads will use.
+    /// Everything that the engine's threads will use.
     pub(crate) fn keep(&self) -> Keep {
         Keep {
             log: self.log.clone(),

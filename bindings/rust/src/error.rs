@@ -1,4 +1,4 @@
-//! Why a call or a request failed.
+//! Errors of calls and requests.
 use crate::sys;
 use std::ffi::{CStr, c_char};
 use std::fmt;
@@ -35,7 +35,7 @@ pub enum ErrorKind {
     EngineDead,
     /// The engine was made before this process was forked.
     Forked,
-    /// Ended by a progress closure, a cancel or a shutdown.
+    /// A progress closure, a cancel or a shutdown ended it.
     Cancelled,
     /// The prompt leaves no room for a new token, or a text is longer than the library takes.
     TooLong,
@@ -155,12 +155,12 @@ pub(crate) fn check(call: impl FnOnce(*mut sys::bn_error) -> sys::bn_status) -> 
     if message.is_empty() { Err(Error::of(kind)) } else { Err(Error::new(kind, message)) }
 }
 
-/// Makes a call that returns a status alone.
+/// Makes a call that returns only a status.
 pub(crate) fn check_status(status: sys::bn_status) -> Result<()> {
     if status == sys::BN_OK { Ok(()) } else { Err(Error::of(ErrorKind::of(status))) }
 }
 
-/// A static text of the library's.
+/// A static text of the library.
 ///
 /// # Safety
 /// `text` points to a static text that ends with a NUL.

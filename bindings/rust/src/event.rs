@@ -1,4 +1,4 @@
-//! Events: what comes of a request, and how it ends.
+//! Events: the output and the end of a request.
 use crate::error::{Error, ErrorKind};
 use crate::finish::Finish;
 use std::mem::size_of;
@@ -8,19 +8,20 @@ use std::mem::size_of;
 pub struct Logprob {
     /// Its id.
     pub token: u32,
-    /// By the model, or with [`Request::chain_logprobs`](crate::Request::chain_logprobs) behind samplers. NaN for tokens of
-    /// a prompt that were not asked for, and for the first.
+    /// By the model, or with [`Request::chain_logprobs`](crate::Request::chain_logprobs) after the samplers. NaN for
+    /// prompt tokens that were not asked for, and for the first one.
     pub logprob: f32,
 }
 
-/// A call of a tool, from when its name is known and its arguments begin, or its next part.
+/// A call of a tool, or the next part of one. The first part comes when the name is known and the arguments
+/// begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolCallPart {
     /// Its number in the answer, from 0.
     pub index: u32,
     /// Nine letters and digits, in the first part.
     pub id: Option<String>,
-    /// As the model wrote it, in the first part: maybe no tool that there is.
+    /// In the first part, the name as the model wrote it, which may be no known tool.
     pub name: Option<String>,
     /// The next part of the arguments' JSON.
     pub arguments: String,
@@ -33,7 +34,7 @@ pub struct ToolCallPart {
 pub struct ToolCall {
     /// Nine letters and digits, the same for the same prompt, seed and place.
     pub id: String,
-    /// As the model wrote it: maybe no tool that there is.
+    /// The name as the model wrote it, which may be no known tool.
     pub name: String,
     /// JSON.
     pub arguments: String,
@@ -41,7 +42,7 @@ pub struct ToolCall {
     pub text_before: usize,
 }
 
-/// All that a request has brought since the event before it. Events that nobody takes become one.
+/// The output of a request since the event before it. Events that are not taken become one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Event {
     /// The request's own.
@@ -75,7 +76,7 @@ pub(crate) struct EventContent<'a> {
 }
 
 impl Event {
-    /// Appends what came next.
+    /// Appends the next event's content.
     pub(crate) fn add(&mut self, part: EventContent<'_>) {
         let before = self.text.len();
         self.text.push_str(part.text);
@@ -89,7 +90,7 @@ impl Event {
         self.finish = part.finish.or(self.finish.take());
     }
 
-    /// Appends the event that came next.
+    /// Appends the next event.
     pub(crate) fn append(&mut self, next: Self) {
         if self.bytes() == 0 && self.tool_calls.is_empty() && self.finish.is_none() {
             *self = next;
@@ -106,7 +107,7 @@ impl Event {
         });
     }
 
-    /// Parts come in order, so that one of the same call can only follow the last.
+    /// Parts come in order, so a part of an existing call continues the last one.
     fn add_call(&mut self, part: ToolCallPart) {
         match self.tool_calls.last_mut() {
             Some(last) if last.index == part.index => {
@@ -125,13 +126,13 @@ impl Event {
         self.text.len() + self.reasoning.len() + calls + numbers
     }
 
-    /// The last event of a stream whose own cannot be waited for.
+    /// The last event of a stream whose real last event cannot be awaited.
     pub(crate) fn failure(user_data: u64, kind: ErrorKind) -> Self {
         Self { user_data, finish: Some(Finish::failure(Error::of(kind))), ..Self::default() }
     }
 }
 
-/// A whole answer: what all events of a request bring together.
+/// A whole answer: the combined content of all events of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The request's own.
@@ -153,7 +154,7 @@ pub struct Answer {
 }
 
 impl From<Event> for Answer {
-    /// The answer that all events of a request, appended, are.
+    /// The answer of all events of a request, appended to one.
     fn from(all: Event) -> Self {
         let whole = |part: ToolCallPart| ToolCall {
             id: part.id.unwrap_or_default(),

@@ -1,11 +1,11 @@
-//! How requests end.
+//! The ends of requests.
 use crate::error::{Error, static_text};
 use crate::request::Pooling;
 use crate::sys;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a request ended. `Display` gives the library's word for it, like `stop`.
+/// The reason why a request ended. `Display` gives the library's word for it, like `stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FinishReason {
@@ -13,7 +13,7 @@ pub enum FinishReason {
     Stop,
     /// One of the request's stop strings.
     StopString,
-    /// As long as the request or the engine allows.
+    /// The maximum length of the request or of the engine.
     Length,
     /// It was cancelled, or the engine shut down.
     Cancelled,
@@ -21,7 +21,7 @@ pub enum FinishReason {
     TimedOut,
     /// [`Finish::error`] says why.
     Failed,
-    /// An embedding or a relevance is there.
+    /// The embedding or the relevance is done.
     Embedding,
     /// A reason that this package does not know.
     Unknown(u32),
@@ -97,12 +97,12 @@ pub struct Times {
     pub total: Duration,
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finish {
-    /// Why.
+    /// The reason.
     pub reason: FinishReason,
-    /// Why it failed, was cancelled or timed out.
+    /// The reason why it failed, was cancelled or timed out.
     pub error: Option<Error>,
     /// Index of the stop token or stop string that ended it.
     pub stop_index: Option<usize>,
@@ -119,7 +119,7 @@ pub struct Finish {
 }
 
 impl Finish {
-    /// The end of a request whose own cannot be waited for.
+    /// The end of a request whose real end cannot be awaited.
     pub(crate) fn failure(error: Error) -> Self {
         Self {
             reason: FinishReason::Failed,

@@ -1,4 +1,4 @@
-//! The library's names of its objects, and how engines end.
+//! Handles of the library's objects, and freeing of engines.
 use crate::error::{Result, check_status};
 use crate::log::Log;
 use crate::model::Model;
@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread;
 
-/// A name of an object of the library.
+/// A handle of an object of the library.
 pub(crate) struct Handle<T>(NonNull<T>);
 
 // SAFETY: the library looks handles up, from any thread, and refuses those that are freed. None is ever dereferenced.
@@ -36,15 +36,16 @@ impl<T> Handle<T> {
     }
 }
 
-/// All that an engine's threads use until it is freed. The library has pointers into it.
+/// Everything that an engine's threads use until it is freed. The library has pointers into it.
 pub(crate) struct Keep {
     pub log: Option<Log>,
     pub on_span: Option<OnSpan>,
-    /// Models, with the bytes that they are read from.
+    /// Models, with the bytes from which they were read.
     pub _models: [Option<Model>; 2],
 }
 
-/// Frees an engine, then what its threads used. In a callback, where that would wait for itself, another thread does.
+/// Frees an engine, then the data that its threads used. In a callback, where this would wait for itself, another
+/// thread does it.
 pub(crate) fn free_engine(engine: Handle<sys::bn_engine>, keep: Arc<Keep>) -> Result<()> {
     // SAFETY: handles may be freed at any time, in any thread.
     let status = unsafe { sys::bn_engine_free(engine.raw()) };
@@ -52,7 +53,8 @@ pub(crate) fn free_engine(engine: Handle<sys::bn_engine>, keep: Arc<Keep>) -> Re
         drop(keep);
         return check_status(status);
     }
-    // Forgotten by this thread: if there is no other one, the engine stays, and with it what it uses.
+    // This thread forgets the data. If no other thread can be started, the engine stays, and with it the data
+    // that it uses.
     let keep = ManuallyDrop::new(keep);
     let free = move || {
         // SAFETY: as above; this is no callback.

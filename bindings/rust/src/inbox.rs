@@ -1,13 +1,13 @@
-//! Events that one thread brings and one reader takes: those that wait become one. It knows nothing of the
+//! A queue of events from one thread to one reader. Waiting events are merged into one. It does not call the
 //! library, so that Miri can run its tests.
 use crate::event::{Event, EventContent};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// The duties that a push leaves to its caller, in this order, without a lock.
+/// The tasks that a push leaves to its caller, in this order, without a lock.
 pub(crate) struct Pushed {
-    /// More is unread than may be, for the first time.
+    /// Too much is unread, for the first time.
     pub too_much: bool,
     /// Wakes the reader.
     pub waker: Option<Waker>,
@@ -21,13 +21,13 @@ struct State {
     ended: bool,
     /// Nobody will read.
     abandoned: bool,
-    /// More was unread than may be.
+    /// Too much was unread.
     overflowed: bool,
 }
 
 pub(crate) struct Inbox {
     user_data: u64,
-    /// Bytes that may wait.
+    /// Maximum number of bytes that wait.
     limit: usize,
     state: Mutex<State>,
     arrived: Condvar,
@@ -39,12 +39,12 @@ impl Inbox {
         Self { user_data, limit, state: Mutex::default(), arrived: Condvar::new() }
     }
 
-    /// The state is whole whenever the lock is free, also after a panic.
+    /// Ignores poisoning, because the state is consistent whenever the lock is free, even after a panic.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what came.
+    /// Adds an event.
     pub fn push(&self, part: EventContent<'_>) -> Pushed {
         let mut state = self.lock();
         state.ended |= part.finish.is_some();
@@ -62,7 +62,7 @@ impl Inbox {
         Pushed { too_much, waker }
     }
 
-    /// The event that waits. `Some(None)`: nothing will ever come.
+    /// The waiting event. `Some(None)`: none will come any more.
     fn ready(state: &mut State) -> Option<Option<Event>> {
         match state.pending.take() {
             Some(event) => Some(Some(event)),
@@ -86,7 +86,7 @@ impl Inbox {
         }
     }
 
-    /// The same, but None once the time has passed, too.
+    /// Like `take`, but also None once the time has passed.
     pub fn take_within(&self, time: Duration) -> Option<Event> {
         let Some(deadline) = Instant::now().checked_add(time) else { return self.take() };
         let mut state = self.lock();
@@ -102,7 +102,7 @@ impl Inbox {
         }
     }
 
-    /// The same for a task. A waker is dropped without the lock.
+    /// Like `take`, for a task. A waker is dropped without the lock.
     pub fn poll(&self, context: &Context<'_>) -> Poll<Option<Event>> {
         let mut state = self.lock();
         if let Some(event) = Self::ready(&mut state) {
@@ -116,7 +116,7 @@ impl Inbox {
         Poll::Pending
     }
 
-    /// Drops what waits and what will come.
+    /// Drops the waiting event and all later ones.
     pub fn abandon(&self) {
         let mut state = self.lock();
         state.abandoned = true;
@@ -136,7 +136,7 @@ impl Inbox {
         state.abandoned || (state.ended && state.pending.is_none())
     }
 
-    /// More was unread than may be.
+    /// Too much was unread.
     pub fn overflowed(&self) -> bool {
         self.lock().overflowed
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::slice;
 use std::sync::Arc;
 
-/// The logits of a request's next token, before anything else looks at them.
+/// The logits of a request's next token, before anything else changes them.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Logits<'a> {

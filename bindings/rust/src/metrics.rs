@@ -28,7 +28,7 @@ impl Engine {
         })
     }
 
-    /// A report for people on how efficiently the engine runs. Its wording may change in any version.
+    /// A readable report on the engine's efficiency. Its wording may change in any version.
     pub fn report(&self) -> Result<String> {
         text::sized_text(4096, |text, capacity, length| {
             // SAFETY: as above.
@@ -47,7 +47,7 @@ impl Latency {
 }
 
 impl Lengths {
-    /// The same in tokens.
+    /// Like [`Latency::bound_ns`], in tokens.
     pub fn bound(bucket: u32) -> u64 {
         // SAFETY: any number is allowed.
         unsafe { sys::bn_length_bound(bucket) }

@@ -17,7 +17,7 @@ pub struct Model(Arc<Inner>);
 struct Inner {
     handle: Handle<sys::bn_model>,
     info: ModelInfo,
-    /// They are used in place.
+    /// The bytes of the model, which are used in place.
     _bytes: Option<Arc<[u8]>>,
 }
 
@@ -28,17 +28,17 @@ impl Drop for Inner {
     }
 }
 
-/// How to tokenize a text.
+/// The options of tokenizing a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tokenize {
-    /// Put around the text what submitting it puts there: BOS, and an encoder's end token.
+    /// Add the tokens that submitting the text adds: BOS, and an encoder's end token.
     pub add_special: bool,
     /// Control tokens spelled out in the text become those tokens.
     pub parse_special: bool,
 }
 
 impl Model {
-    /// Loads a GGUF file, a folder as Hugging Face has them, or `builtin:echo`.
+    /// Loads a GGUF file, a Hugging Face folder, or `builtin:echo`.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         Self::open_with(ModelOptions { path: Some(path.into()), ..ModelOptions::default() })
     }
@@ -55,7 +55,7 @@ impl Model {
         Self::new(Handle::new(raw), options.bytes)
     }
 
-    /// A handle that the library made.
+    /// Wraps a handle that the library made.
     pub(crate) fn new(handle: Handle<sys::bn_model>, bytes: Option<Arc<[u8]>>) -> Result<Self> {
         let mut inner = Inner { handle, info: ModelInfo::default(), _bytes: bytes };
         inner.info = ModelInfo::of(handle)?;
@@ -66,7 +66,7 @@ impl Model {
         self.0.handle.raw()
     }
 
-    /// All that is known of the model.
+    /// Facts about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.0.info
     }
@@ -101,8 +101,8 @@ impl Model {
         })
     }
 
-    /// A conversation as the model's template formats it, for display: do not submit it, as a control token that somebody
-    /// typed is one in it.
+    /// A conversation as the model's template formats it, for display. Do not submit it: control tokens that a user
+    /// typed would take effect.
     pub fn chat_format(&self, chat: &Chat) -> Result<String> {
         let raw = RawChat::new(chat);
         // SAFETY: as above, for the conversation.

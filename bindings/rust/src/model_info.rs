@@ -5,8 +5,8 @@ use crate::request::Pooling;
 use crate::{sys, text};
 use std::mem::{MaybeUninit, size_of};
 
-/// How a model's authors recommend to sample, in its files. Requests never do it by themselves. Where there is nothing,
-/// chats commonly use a `temperature` of 0.8, `top_k` 40, `top_p` 0.95 and `min_p` 0.05.
+/// The sampling that a model's authors recommend, in its files. Requests never use it by themselves. Without a
+/// recommendation, chats commonly use a `temperature` of 0.8, `top_k` 40, `top_p` 0.95 and `min_p` 0.05.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RecommendedSampling {
     /// 0: always the most likely token.
@@ -48,9 +48,9 @@ pub struct ModelInfo {
     pub has_tokenizer: bool,
     /// With one, requests may have a conversation.
     pub has_chat_template: bool,
-    /// It is an encoder: it makes embeddings and generates nothing.
+    /// The model is an encoder: it makes embeddings and generates nothing.
     pub encodes: bool,
-    /// It can do [`Task::Rerank`](crate::Task::Rerank).
+    /// The model can do [`Task::Rerank`](crate::Task::Rerank).
     pub scores_pairs: bool,
     /// The model's own.
     pub pooling: Pooling,
@@ -60,7 +60,7 @@ pub struct ModelInfo {
     pub name: String,
     /// Token ids are 0 to `vocab_size - 1`.
     pub vocab_size: u64,
-    /// Tokens of context that it was made for.
+    /// Tokens of context that the model was made for.
     pub context_length: u64,
     /// Decoder layers.
     pub layers: u64,
@@ -80,11 +80,11 @@ pub struct ModelInfo {
     pub parameters: u64,
     /// Bytes of weights, mapped or allocated.
     pub weight_bytes: u64,
-    /// They end an output.
+    /// The tokens that end an output.
     pub end_tokens: Vec<u32>,
     /// The BOS token.
     pub bos_token: Option<u32>,
-    /// How its authors recommend to sample.
+    /// The sampling that its authors recommend.
     pub recommended: RecommendedSampling,
 }
 

@@ -1,4 +1,4 @@
-//! How to open a model.
+//! Options for opening a model.
 use crate::error::{Result, check};
 use crate::log::{self, Log, LogLevel};
 use crate::{callback, sys, text};
@@ -33,11 +33,10 @@ pub enum WeightType {
 /// panic stop it, as [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled).
 pub type Progress = Box<dyn FnMut(f32, &str) -> ControlFlow<()> + Send>;
 
-/// How to open a model: by `path`, `bytes` or `fd`, at most one of them. With none it is the small model that is embedded
-/// in the library.
+/// The options for opening a model by `path`, `bytes` or `fd`, at most one of them. With none, it is the small model
+/// embedded in the library.
 pub struct ModelOptions {
-    /// A GGUF file, a folder as Hugging Face has them, or `builtin:echo`, a model without weights that answers with its
-    /// prompt.
+    /// A GGUF file, a Hugging Face folder, or `builtin:echo`, a model without weights that answers with its prompt.
     pub path: Option<PathBuf>,
     /// The bytes of a GGUF file. They are kept as long as the model.
     pub bytes: Option<Arc<[u8]>>,
@@ -52,7 +51,8 @@ pub struct ModelOptions {
     pub threads: u32,
     /// Also load the model's block of multi-token prediction, which drafts tokens.
     pub mtp: bool,
-    /// Keep what lets a model with ReLU² read no weights that meet zeros (BitNet b1.58 2B-4T).
+    /// Keep a copy of weights with which a model with ReLU² skips those that are multiplied by zeros (BitNet
+    /// b1.58 2B-4T).
     pub skip_zeros: bool,
     /// For attention and feed-forwards.
     pub weights: WeightType,

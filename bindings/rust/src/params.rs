@@ -1,4 +1,4 @@
-//! Requests, as the library takes them.
+//! Requests in the library's form.
 use crate::chat::RawChat;
 use crate::logits::on_logits;
 use crate::request::{Prompt, Request, Task};
@@ -21,7 +21,7 @@ pub(crate) fn defaults() -> sys::bn_request_params {
 /// A request's parameters with the arrays that they point to.
 pub(crate) struct Params<'a> {
     request: &'a Request,
-    /// In place of the request's own.
+    /// The task, instead of the request's own.
     pub task: Task,
     pub no_stream: bool,
     chat: Option<RawChat<'a>>,
@@ -82,7 +82,7 @@ impl<'a> Params<'a> {
         match &self.request.prompt {
             Prompt::Text(prompt) => params.prompt = text::view(prompt),
             Prompt::Tokens(tokens) => {
-                // Set, though there may be none.
+                // The field is set, even if it is empty.
                 (params.prompt_tokens, params.prompt_tokens_count) = (tokens.as_ptr(), tokens.len());
             }
             Prompt::Chat(_) => {}

@@ -6,7 +6,7 @@ use crate::logits::OnLogits;
 use crate::sampling::Sampling;
 use crate::{params, sys};
 
-/// As a field that ends with `timeout_ms`: none, whatever the engine's own is.
+/// The value of `timeout_ms` fields for no limit, whatever the engine's default is.
 pub const NO_LIMIT: u32 = sys::BN_NO_LIMIT;
 /// The most stop strings, and the most stop tokens, of a request.
 pub const MAX_STOPS: usize = sys::BN_MAX_STOPS as usize;
@@ -20,7 +20,8 @@ pub const PRIORITY_MAX: u32 = sys::BN_PRIORITY_MAX;
 /// The subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Prompt {
-    /// A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind (EOS).
+    /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for embeddings, behind
+    /// (EOS).
     Text(String),
     /// Token ids, used as they are.
     Tokens(Vec<u32>),
@@ -73,11 +74,11 @@ pub enum Pooling {
     /// The model's own.
     #[default]
     Model = sys::BN_POOLING_MODEL,
-    /// That of the last token.
+    /// The hidden state of the last token.
     Last = sys::BN_POOLING_LAST,
-    /// The mean of all tokens'.
+    /// The mean of all tokens' hidden states.
     Mean = sys::BN_POOLING_MEAN,
-    /// That of the first token.
+    /// The hidden state of the first token.
     First = sys::BN_POOLING_FIRST,
 }
 
@@ -124,16 +125,19 @@ pub enum Task {
         /// The first position of the prompt that counts.
         from: u32,
     },
-    /// How relevant a document is to a query, as the one number of [`Finish::embedding`](crate::Finish::embedding).
+    /// The relevance of a document to a query, as the only number of
+    /// [`Finish::embedding`](crate::Finish::embedding).
     Rerank,
 }
 
-/// Who drafts tokens, for the model to verify several in one step. Drafts never change an output.
+/// The source of drafted tokens, of which the model verifies several in one step. Drafts never change an
+/// output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[non_exhaustive]
 pub enum Speculation {
-    /// A request's: the engine's. An engine's: what it has, or look-ups as long as they pay.
+    /// For a request: the engine's. For an engine: a model that drafts if there is one, or look-ups as long
+    /// as they save time.
     #[default]
     Default = sys::BN_SPECULATION_DEFAULT,
     /// No drafts.
@@ -153,8 +157,8 @@ pub struct Trace {
     pub parent_id: [u8; 8],
 }
 
-/// A prompt, and what to do with it. Fields are named and counted as in the C header, whose words errors use; it has the
-/// range of each. What [`Request::default`] has are the library's defaults:
+/// A prompt, and the options of the request. Fields have the names and units of the C header, which errors use too; it
+/// has the range of each. [`Request::default`] has the library's defaults:
 ///
 /// ```no_run
 /// let request = bn::Request { max_new_tokens: 64, ignore_eos: true, ..bn::Request::prompt("Once upon a time") };
@@ -165,7 +169,7 @@ pub struct Request {
     pub task: Task,
     /// Its subject.
     pub prompt: Prompt,
-    /// How urgent it is, 0 to [`PRIORITY_MAX`].
+    /// Priority, 0 to [`PRIORITY_MAX`].
     pub priority: u32,
     /// Returned in every event.
     pub user_data: u64,
@@ -175,9 +179,10 @@ pub struct Request {
     pub stop_strings: Vec<String>,
     /// The most tokens to generate. 0: as many as the context leaves.
     pub max_new_tokens: u32,
-    /// How many tokens come before an end token may.
+    /// Number of tokens before an end token is allowed.
     pub min_new_tokens: u32,
-    /// With `parse_output`: after this many tokens of reasoning its end marker comes. None: no limit.
+    /// With `parse_output`: number of tokens of reasoning after which its end marker is forced. None: no
+    /// limit.
     pub max_reasoning_tokens: Option<u32>,
     /// Milliseconds from submit until the request ends with what it has. 0: the engine's; [`NO_LIMIT`]: none.
     pub timeout_ms: u32,
@@ -193,9 +198,9 @@ pub struct Request {
     pub constraint: Option<Constraint>,
     /// Return the log probability of each generated token, and of others as the next two fields say.
     pub logprobs: bool,
-    /// With `logprobs`: those of so many of the most likely tokens.
+    /// With `logprobs`: return those of this many of the most likely tokens.
     pub top_logprobs: u32,
-    /// With `logprobs`: those of these tokens, too.
+    /// With `logprobs`: also return those of these tokens.
     pub logprob_tokens: Vec<u32>,
     /// With `logprobs`: those of the distribution that the token is drawn from, in place of the model's own.
     pub chain_logprobs: bool,
@@ -203,9 +208,9 @@ pub struct Request {
     pub prompt_logprobs: bool,
     /// The first position for `prompt_logprobs`.
     pub logprobs_from: u32,
-    /// Who drafts tokens.
+    /// The source of drafts.
     pub speculation: Speculation,
-    /// The most drafted for one step. 0: the engine's.
+    /// The most tokens to draft for one step. 0: the engine's default.
     pub draft_tokens: u32,
     /// Requests with different salts share no part of the prefix cache.
     pub cache_salt: u64,
@@ -221,7 +226,7 @@ pub struct Request {
     pub ignore_eos: bool,
     /// Control tokens spelled out in a prompt become those tokens. Not for text from outside.
     pub parse_special: bool,
-    /// With [`Chat::Json`]: tell reasoning and calls of tools from text.
+    /// With [`Chat::Json`]: separate reasoning and calls of tools from text.
     pub parse_output: bool,
     /// Take nothing from the prefix cache and leave nothing there.
     pub no_cache: bool,
@@ -281,7 +286,7 @@ impl Default for Request {
 }
 
 impl Request {
-    /// A request to go on with a text, token ids or a conversation.
+    /// A request to continue a text, token ids or a conversation.
     pub fn prompt(prompt: impl Into<Prompt>) -> Self {
         Self { prompt: prompt.into(), ..Self::default() }
     }
@@ -296,7 +301,7 @@ impl Request {
         Self { task: Task::Embed(EmbeddingParams::default()), ..Self::prompt(prompt) }
     }
 
-    /// A request for how relevant a document is to a query.
+    /// A request for the relevance of a document to a query.
     pub fn rerank(query: impl Into<String>, document: impl Into<String>) -> Self {
         let prompt = Prompt::Pair { query: query.into(), document: document.into() };
         Self { task: Task::Rerank, prompt, ..Self::default() }

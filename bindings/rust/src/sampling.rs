@@ -47,7 +47,7 @@ pub struct Sampling {
     pub top_n_sigma: f32,
     /// The probability of dropping all tokens at least `xtc_threshold` likely but the least likely of them.
     pub xtc_probability: f32,
-    /// From which probability on `xtc_probability` counts.
+    /// The least probability to which `xtc_probability` applies.
     pub xtc_threshold: f32,
     /// Mirostat 2: the surprise of tokens to keep, in bits. 0: off.
     pub mirostat_tau: f32,
@@ -63,9 +63,9 @@ pub struct Sampling {
     pub frequency_penalty: f32,
     /// Subtracted once from the logit of a token in the output.
     pub presence_penalty: f32,
-    /// DRY: what a token costs that would lengthen a repetition. 0: off.
+    /// DRY: the penalty of a token that would lengthen a repetition. 0: off.
     pub dry_multiplier: f32,
-    /// DRY: how fast the cost grows with the repetition's length.
+    /// DRY: the growth of the penalty with the repetition's length.
     pub dry_base: f32,
     /// DRY: shorter repetitions cost nothing.
     pub dry_allowed_length: u32,
@@ -73,9 +73,10 @@ pub struct Sampling {
     pub dry_window: u32,
     /// Texts that no repetition crosses. None: a line break, `:`, `"` and `*`.
     pub dry_breakers: Option<Vec<String>>,
-    /// Tokens, and what is added to their logits, -100 to 100. Negative infinity: the token does not come.
+    /// Tokens, and the numbers that are added to their logits, -100 to 100. Negative infinity: the token is
+    /// never generated.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Texts that do not come, alone or behind a space.
+    /// Texts that are never generated, alone or behind a space.
     pub bad_words: Vec<String>,
 }
 
@@ -159,7 +160,7 @@ impl Sampling {
         to.dry_allowed_length = self.dry_allowed_length;
         to.dry_window = self.dry_window;
         if let Some(breakers) = &arrays.breakers {
-            // Set, though there may be none.
+            // The field is set, even if it is empty.
             (to.dry_breakers, to.dry_breakers_count) = (breakers.as_ptr(), breakers.len());
         }
         (to.logit_bias, to.logit_bias_count) = (text::array(&arrays.biases), arrays.biases.len());

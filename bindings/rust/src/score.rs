@@ -1,4 +1,4 @@
-//! How likely texts are.
+//! Likelihoods of texts.
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::event::{Answer, Logprob};
@@ -6,23 +6,23 @@ use crate::finish::FinishReason;
 use crate::model::Tokenize;
 use crate::request::{Prompt, Request, Task};
 
-/// How likely a text is behind a prompt.
+/// The likelihood of a text behind a prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// The sum of its tokens' log probabilities.
     pub logprob: f64,
-    /// Number of them. The first token of all has none, as nothing is before it.
+    /// Number of these tokens. A text's very first token has no log probability, as nothing precedes it.
     pub tokens: usize,
     /// Each of these tokens is the most likely one at its place.
     pub greedy: bool,
 }
 
 impl Engine {
-    /// Waits for how likely each text is behind a prompt, which is computed once. Nothing is generated. A text begins with
-    /// the first token that is not the prompt's, so that one that spans both counts; an empty one has none. All are
-    /// submitted at once.
+    /// Waits for the likelihood of each text behind a prompt, which is computed once. Nothing is generated. A text
+    /// begins with the first token that is not the prompt's, so a token that spans both counts; an empty text has none.
+    /// All are submitted at once.
     ///
-    /// `request` says what else matters, like an adapter; its prompt and task are not looked at.
+    /// `request` has the other options, like an adapter; its prompt and task are ignored.
     pub fn score(&self, request: &Request, prompt: &str, texts: &[&str]) -> Result<Vec<Score>> {
         let how = Tokenize { add_special: true, parse_special: request.parse_special };
         let before = self.0.model().tokenize(prompt, how)?;

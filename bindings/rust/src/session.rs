@@ -4,11 +4,11 @@ use crate::error::Result;
 use crate::{sys, text};
 use std::mem::size_of;
 
-/// How the prefix cache changed.
+/// The kind of a change of the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum KvEventKind {
-    /// A block came into the cache.
+    /// A block was added to the cache.
     Stored,
     /// A block left the cache.
     Removed,
@@ -18,17 +18,17 @@ pub enum KvEventKind {
     Unknown(u32),
 }
 
-/// A change of the prefix cache: a full block of tokens came or left.
+/// A change of the prefix cache: a full block of tokens was added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct KvEvent {
-    /// How it changed.
+    /// The kind of the change.
     pub kind: KvEventKind,
-    /// How hashes are made: 1 is XXH64, as the C header says at `BN_HASH_XXH64`.
+    /// The type of hashes: 1 is XXH64, as described at `BN_HASH_XXH64` in the C header.
     pub hash_type: u32,
-    /// The block's.
+    /// The hash of the block.
     pub hash: u64,
-    /// That of the block before it, or the first block's seed.
+    /// The hash of the block before it, or the first block's seed.
     pub parent_hash: u64,
 }
 
@@ -53,8 +53,8 @@ impl Engine {
         })
     }
 
-    /// Makes a session of what [`Engine::session_save`] returned. Load only what you have saved yourself. It waits for the
-    /// end of a step.
+    /// Restores a session from the result of [`Engine::session_save`]. Load only sessions that you have saved yourself.
+    /// It waits for the end of a step.
     pub fn session_restore(&self, name: &str, data: &[u8]) -> Result<()> {
         let (data, size) = (text::array(data), data.len());
         // SAFETY: name and data live until the call returns.

@@ -1,6 +1,6 @@
 //! The state of a request that the library's delivery thread and a stream share.
 use crate::error::{Error, ErrorKind};
-use crate::event::{Logprob, EventContent, ToolCallPart};
+use crate::event::{EventContent, Logprob, ToolCallPart};
 use crate::finish::{Finish, FinishReason, Times, Usage};
 use crate::handle::Handle;
 use crate::inbox::Inbox;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A request's. Two hold it: its stream, and the library, whose reference is the request's `user_data` until its last event.
+/// The state of a request. It has two owners: the stream, and the library, whose reference is the request's `user_data`
+/// until its last event.
 pub(crate) struct Shared {
     pub inbox: Inbox,
     pub user_data: u64,
@@ -99,7 +100,7 @@ impl Shared {
         }
     }
 
-    /// The library's words, or those for what only this package knows.
+    /// The library's error, or one for a reason that only this package knows.
     fn error(&self, event: &sys::bn_event, reason: FinishReason) -> Error {
         let kind = ErrorKind::of(event.status);
         match (reason, self.max_unread_bytes) {

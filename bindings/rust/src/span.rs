@@ -25,11 +25,11 @@ pub enum SpanKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// Which phase.
+    /// The phase.
     pub kind: SpanKind,
     /// The request, as [`Stream::id`](crate::Stream::id) names it.
     pub request: u64,
-    /// How the request ended.
+    /// The reason of the request's end.
     pub finish_reason: FinishReason,
     /// The request's own.
     pub trace: Trace,

@@ -1,4 +1,4 @@
-//! The output of a request, as it comes.
+//! The output of a request as it arrives.
 use crate::callback;
 use crate::engine::{Engine, forked};
 use crate::error::{ErrorKind, Result, check};
@@ -15,42 +15,42 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// The output of a request, as it comes, for threads ([`Stream::recv`]) and tasks ([`Stream::next`]). It ends after the
-/// event that has a [`finish`](Event::finish). What nobody takes becomes one event.
+/// The output of a request as it arrives, for threads ([`Stream::recv`]) and tasks ([`Stream::next`]). It ends after
+/// the event that has a [`finish`](Event::finish). Events that are not taken become one.
 ///
 /// Dropping it cancels a request that has not ended. It keeps its engine.
 pub struct Stream {
     shared: Arc<Shared>,
-    /// Behind `shared`: it may be the last one.
+    /// Dropped after `shared`, because it may be the engine's last reference.
     engine: Engine,
     id: u64,
 }
 
-/// Where a request is.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// It waits for admission.
+    /// The request waits for admission.
     Queued,
-    /// It takes part in forward passes, unless it is paused or interrupted.
+    /// The request takes part in forward passes, unless it is paused or interrupted.
     Running,
-    /// It has finished. Its last event may still wait.
+    /// The request has finished. Its last event may still wait.
     Finished,
     /// A stage that this package does not know.
     Unknown(u32),
 }
 
-/// Where a request is.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RequestInfo {
-    /// The part of its way.
+    /// The stage.
     pub stage: Stage,
     /// How many queued requests were submitted before one that is queued, whatever their priorities.
     pub queue_position: u64,
 }
 
-/// Cancels a request, from anywhere and at any time. It keeps nothing.
+/// Cancels a request from any thread at any time. It keeps nothing alive.
 #[derive(Clone, Copy)]
 pub struct Canceller {
     engine: Handle<sys::bn_engine>,
@@ -70,7 +70,7 @@ impl Stream {
         Self { shared, engine, id }
     }
 
-    /// The request's id, unlike any other of its engine.
+    /// The request's id, which is unique in its engine.
     pub fn id(&self) -> u64 {
         self.id
     }
@@ -81,12 +81,13 @@ impl Stream {
         self.hopeless().or_else(|| self.shared.inbox.take())
     }
 
-    /// The same, but None once the time has passed, too; [`Stream::is_over`] tells one from the other.
+    /// Like [`Stream::recv`], but also None once the time has passed; [`Stream::is_over`] distinguishes the
+    /// two.
     pub fn recv_timeout(&mut self, time: Duration) -> Option<Event> {
         self.hopeless().or_else(|| self.shared.inbox.take_within(time))
     }
 
-    /// The event that has come. None: nothing yet, or the last event was taken before.
+    /// The waiting event. None: there is none yet, or the last event was taken before.
     pub fn try_recv(&mut self) -> Option<Event> {
         self.shared.inbox.try_take()
     }
@@ -101,7 +102,7 @@ impl Stream {
         self.shared.inbox.over()
     }
 
-    /// Waits for the end, and returns all that was not taken before.
+    /// Waits for the end, and returns everything that was not taken before.
     pub fn answer(mut self) -> Answer {
         let mut all = Event::default();
         while let Some(event) = self.recv() {
@@ -110,7 +111,7 @@ impl Stream {
         all.into()
     }
 
-    /// The same for tasks.
+    /// Like [`Stream::answer`], for tasks.
     pub async fn finish(mut self) -> Answer {
         let mut all = Event::default();
         while let Some(event) = self.next().await {
@@ -124,12 +125,12 @@ impl Stream {
         self.canceller().cancel();
     }
 
-    /// Something that cancels the request while this is in use.
+    /// A canceller for the request, to be used while the stream is read.
     pub fn canceller(&self) -> Canceller {
         Canceller { engine: self.engine.0.handle(), id: self.id }
     }
 
-    /// Where the request is. Slow for a queued request: it looks at all others.
+    /// The stage of the request. Slow for a queued request, because it looks at all others.
     pub fn info(&self) -> Result<RequestInfo> {
         let finished = RequestInfo { stage: Stage::Finished, queue_position: 0 };
         if self.shared.inbox.ended() {
@@ -159,7 +160,7 @@ impl Stream {
         }
     }
 
-    /// The last event of a request whose own would never come.
+    /// The last event for a request whose real last event would never come.
     fn hopeless(&self) -> Option<Event> {
         if self.is_over() {
             return None;

@@ -11,8 +11,8 @@ use crate::sys;
 use std::sync::Arc;
 
 impl Engine {
-    /// Submits a request and returns its output as it comes. It does not wait for the model, but a constraint that is not
-    /// compiled yet may take seconds: in an event loop, call it on a thread for such work.
+    /// Submits a request and returns its stream. It does not wait for the model, but a constraint that is not compiled
+    /// yet may take seconds: in an event loop, call it on a thread for blocking work.
     pub fn submit(&self, request: &Request) -> Result<Stream> {
         self.submit_params(request, &Params::new(request))
     }
@@ -56,8 +56,8 @@ impl Engine {
         Ok(shared.into_iter().zip(ids).map(|(shared, id)| Stream::new(shared, self.clone(), id)).collect())
     }
 
-    /// Submits a request and waits for the whole answer. One that was cancelled or timed out is there with what it has;
-    /// one that failed is an error. Tasks use `engine.submit(&request)?.finish().await`.
+    /// Submits a request and waits for the whole answer. A request that was cancelled or timed out returns the output
+    /// so far; one that failed is an error. Tasks use `engine.submit(&request)?.finish().await`.
     pub fn generate(&self, request: &Request) -> Result<Answer> {
         let mut params = Params::new(request);
         params.no_stream = true;
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the embedding of a prompt. The request's task is [`Task::Embed`], also if it does not say.
+    /// Waits for the embedding of a prompt. The request's task is [`Task::Embed`], even if it is not set.
     pub fn embed(&self, request: &Request) -> Result<Vec<f32>> {
         let mut params = Params::new(request);
         if !matches!(request.task, Task::Embed(_)) {
@@ -77,7 +77,7 @@ impl Engine {
         vector(self.submit_params(request, &params)?)
     }
 
-    /// Waits for how relevant documents are to a query, each within 0 and 1, for models whose
+    /// Waits for the relevance of documents to a query, each from 0 to 1, for models whose
     /// [`ModelInfo::scores_pairs`](crate::ModelInfo::scores_pairs) is true. All are submitted at once.
     pub fn rerank(&self, query: &str, documents: &[&str]) -> Result<Vec<f32>> {
         let requests: Vec<_> = documents.iter().map(|document| Request::rerank(query, *document)).collect();

@@ -14,12 +14,12 @@ pub(crate) fn view(text: &str) -> sys::bn_string {
     sys::bn_string { data: text.as_ptr().cast(), length: text.len() }
 }
 
-/// The same for a text that may not be set.
+/// Like `view`, for a text that may not be set.
 pub(crate) fn optional(text: Option<&str>) -> sys::bn_string {
     text.map_or(NONE, view)
 }
 
-/// Refuses an empty path, which no path stands for.
+/// Refuses an empty path, which would count as not set.
 pub(crate) fn check_path(path: Option<&Path>) -> Result<()> {
     match path.is_some_and(|path| path.as_os_str().is_empty()) {
         true => Err(Error::new(ErrorKind::InvalidArgument, "the path is empty")),
@@ -27,7 +27,7 @@ pub(crate) fn check_path(path: Option<&Path>) -> Result<()> {
     }
 }
 
-/// The same for a path. The library refuses one that is not UTF-8.
+/// Like `optional`, for a path. The library refuses one that is not UTF-8.
 pub(crate) fn path(path: Option<&Path>) -> sys::bn_string {
     path.map_or(NONE, |path| {
         let bytes = path.as_os_str().as_encoded_bytes();
@@ -44,7 +44,7 @@ pub(crate) fn array<T>(list: &[T]) -> *const T {
     if list.is_empty() { ptr::null() } else { list.as_ptr() }
 }
 
-/// An array of the library's, which is NULL where there is none.
+/// An array of the library, which is NULL if there is none.
 ///
 /// # Safety
 /// `data` is NULL or points to `count` elements that live for `'a`.
@@ -53,7 +53,7 @@ pub(crate) unsafe fn slice<'a, T>(data: *const T, count: usize) -> &'a [T] {
     if data.is_null() { &[] } else { unsafe { slice::from_raw_parts(data, count) } }
 }
 
-/// A text of the library's, which is UTF-8.
+/// A text of the library, which is UTF-8.
 ///
 /// # Safety
 /// As [`slice`], for the text's bytes.
@@ -83,7 +83,7 @@ pub(crate) fn sized<T: Copy + Default>(
     }
 }
 
-/// The same for a text.
+/// Like `sized`, for a text.
 pub(crate) fn sized_text(
     guess: usize,
     mut call: impl FnMut(*mut c_char, usize, *mut usize) -> Result<()>,

@@ -1,4 +1,5 @@
-//! A forked child cannot use its parent's engines, and is told so. A program of its own: only this thread goes on in it.
+//! A forked child cannot use its parent's engines, and gets an error. This is a program of its own, because only this
+//! thread survives the fork.
 #![cfg(unix)]
 use bn::{Engine, EngineOptions, ErrorKind, Model, Request};
 

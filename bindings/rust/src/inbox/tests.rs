@@ -180,13 +180,17 @@ fn parts_of_a_call_become_one() {
     assert_eq!(whole.bytes(), "{}[]!".len());
 }
 
-/// Each call begins where the text stood then, though text that came later is in the same event.
+/// A call's position is that of the text when it began, even if later text is in the same event.
 #[test]
 fn calls_know_the_text_before_them() {
     let inbox = Inbox::new(0, None);
     let call = |index, text_before| ToolCallPart { index, text_before, ..ToolCallPart::default() };
     inbox.push(EventContent { text: "ab", tool_calls: vec![call(0, 2)], ..EventContent::default() });
-    inbox.push(EventContent { text: "cd", tool_calls: vec![call(0, 0), call(1, 2)], ..EventContent::default() });
+    inbox.push(EventContent {
+        text: "cd",
+        tool_calls: vec![call(0, 0), call(1, 2)],
+        ..EventContent::default()
+    });
     let mut whole = inbox.take().unwrap();
     assert_eq!((whole.text.as_str(), &whole.tool_calls[..]), ("abcd", &[call(0, 2), call(1, 4)][..]));
     inbox.push(EventContent { text: "e", tool_calls: vec![call(2, 1)], ..EventContent::default() });

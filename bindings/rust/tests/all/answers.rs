@@ -1,4 +1,4 @@
-//! Outputs are the model's.
+//! Tests that outputs are the model's.
 use crate::support::{STORY, demo, generate, json, open_with, read};
 use bn::{FinishReason, Request, Sampling, Score};
 use serde_json::Value;
@@ -86,7 +86,7 @@ fn a_right_answer_is_likelier_than_a_wrong_one() {
         there.tokens > 0 && nothing == Score { logprob: 0.0, tokens: 0, greedy: true },
         "{there:?}, {nothing:?}"
     );
-    // Its tokens are the bytes and an end. The first of all has no log probability.
+    // The tokens are the bytes and an end. The very first one has no log probability.
     let echo = crate::support::open(crate::support::ECHO);
     let more = Request { logprob_tokens: vec![5], ..Request::default() };
     let score = echo.score(&more, "", &["abc"]).unwrap()[0];

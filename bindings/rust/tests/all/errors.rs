@@ -1,4 +1,4 @@
-//! Mistakes have a kind, and are named.
+//! Errors have a kind, and name the mistake.
 use crate::support::{SLOW, endless, open, open_with, wants};
 use bn::{Engine, EngineOptions, ErrorKind, FinishReason, Model, Request, Sampling};
 

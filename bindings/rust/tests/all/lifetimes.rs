@@ -9,7 +9,7 @@ use std::{mem, thread};
 /// A closure of an engine's.
 type Freed = Weak<dyn Fn(bn::LogLevel, &str) + Send + Sync>;
 
-/// An engine, and something that is gone once the engine is freed.
+/// An engine, and a weak reference that is dead once the engine is freed.
 fn watched(model: &str) -> (Engine, Freed) {
     let log: Log = Arc::new(|_, _| ());
     let weak = Arc::downgrade(&log);
@@ -97,7 +97,7 @@ impl Wake for Dropper {
 }
 
 fn poll(stream: &mut Stream, waker: &Waker) {
-    // With an event that is there already, the next one wakes.
+    // An event is waiting already; the next one wakes the task.
     while futures_core::Stream::poll_next(std::pin::Pin::new(stream), &mut Context::from_waker(waker))
         .is_ready()
     {}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const TASKS: usize = 64;
 const REQUESTS: usize = 10_000;
 
-/// Each is read to its end, cancelled, or dropped; none gets what is another's.
+/// Each stream is read to its end, cancelled, or dropped; none gets the output of another.
 #[test]
 fn ten_thousand_requests_of_64_tasks() {
     let engine =

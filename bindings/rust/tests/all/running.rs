@@ -67,7 +67,7 @@ fn all_requests_are_cancelled_at_once() {
     assert_eq!(generate(&engine, &Request::prompt("goes on")).text, "goes on");
 }
 
-/// A request that waits for the one place is overtaken by an urgent one.
+/// A request that waits for the only place is overtaken by an urgent one.
 #[test]
 fn an_urgent_request_comes_first() {
     let engine = open_with(SLOW, |options| options.max_batch_size = 1);

@@ -2,7 +2,7 @@
 use crate::support::{STORY, demo, generate, wants};
 use bn::{ErrorKind, Request, Sampler, Sampling};
 
-/// A request whose answer changes with what it is sampled by.
+/// A request whose answer depends on the sampling parameters.
 fn sampled() -> Request {
     let sampling = Sampling { temperature: 1.5, ..Sampling::default() };
     Request { max_new_tokens: 16, sampling, ..Request::prompt(STORY) }

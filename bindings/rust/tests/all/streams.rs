@@ -87,7 +87,7 @@ fn unread_output_is_bounded() {
     let error = finish.error.unwrap();
     assert_eq!((finish.reason, error.kind()), (FinishReason::Cancelled, ErrorKind::Cancelled));
     assert!(error.message().contains("max_unread_bytes = 40"), "{error}");
-    // One that is read goes on.
+    // A stream that is read goes on.
     let mut stream =
         engine.submit(&Request { max_unread_bytes: Some(40), ..Request::prompt("x".repeat(40)) }).unwrap();
     let mut text = String::new();

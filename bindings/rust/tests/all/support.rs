@@ -58,7 +58,7 @@ pub fn wants<T>(result: Result<T, Error>, kind: ErrorKind, part: &str) {
     assert!(error.kind() == kind && error.message().contains(part), "{error:?}, not {kind:?} with {part}");
 }
 
-/// Waits for what comes by itself.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn eventually(is_so: impl Fn() -> bool) {
     let begin = Instant::now();

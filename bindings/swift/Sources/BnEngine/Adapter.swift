@@ -1,11 +1,11 @@
 import CBnEngine
 
-/// A LoRA adapter of an engine, for `Request.adapter`: a folder of PEFT's, or a GGUF file of llama.cpp's. Requests that
-/// have it keep it.
+/// A LoRA adapter of an engine, for `Request.adapter`: a PEFT folder, or a GGUF file of llama.cpp. Requests that use it
+/// keep it.
 public final class Adapter: @unchecked Sendable {
     let handle: OpaquePointer
 
-    /// Reads it on the calling thread. Requests go on meanwhile.
+    /// Reads the adapter on the calling thread. Requests go on meanwhile.
     public init(_ engine: Engine, _ path: String) throws {
         let arena = Arena()
         let text = arena.text(path)

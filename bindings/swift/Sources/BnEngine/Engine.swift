@@ -3,7 +3,7 @@ import Dispatch
 import Foundation
 
 /// The C engine, and a source on a queue of its own that takes events when the engine's descriptor is readable. The
-/// source keeps the core until no event will come any more; then both go.
+/// source keeps the core until no event will come any more; then both are freed.
 final class Core: @unchecked Sendable {
     let handle: OpaquePointer
     private let hooks: Hooks
@@ -40,7 +40,7 @@ final class Core: @unchecked Sendable {
 
     func shutdown(_ mode: UInt32) { bn_engine_shutdown(handle, mode, nil) }
 
-    /// Takes what waits. False when nothing will ever come.
+    /// Takes waiting events. False when none will ever come.
     private func poll() -> Bool {
         var count = room
         while count == room {
@@ -65,11 +65,11 @@ final class Core: @unchecked Sendable {
             defer { inbox.reader = nil }
             return inbox.reader
         }
-        if ended { bn_request_free(handle, event.request, nil) } // who waits finds its place free
+        if ended { bn_request_free(handle, event.request, nil) } // a waiting task finds its place free
         reader?.resume()
     }
 
-    /// Resumes the reader once something is there, or the last event was taken.
+    /// Resumes the reader once an event waits, or the last event was taken.
     func wait(_ inbox: Inbox, _ reader: CheckedContinuation<Void, Never>) {
         let ready = lock.withLock { () -> CheckedContinuation<Void, Never>? in
             if inbox.pending != nil || inbox.over { return reader }
@@ -132,7 +132,7 @@ final class Core: @unchecked Sendable {
 /// Runs one model for any number of requests. No thread blocks for an answer. When the engine is dropped, its requests
 /// are cancelled; streams keep it.
 public final class Engine: @unchecked Sendable {
-    /// What is nil has the default that bn_engine.h says.
+    /// Values that are nil have the defaults of bn_engine.h.
     public struct Configuration: Sendable {
         public var threads, maxBatchSize, maxBatchTokens, contextLength, kvBlockSize, queueCapacity: UInt32?
         public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
@@ -142,24 +142,26 @@ public final class Engine: @unchecked Sendable {
         public var kvType: KVType = .f16
         /// Changes of the prefix cache to keep for `kvEvents`.
         public var kvEventsCapacity: UInt32?
-        /// States that models with recurrent layers keep for later requests, and tokens of a prompt between two.
+        /// Number of states that models with recurrent layers keep for later requests, and tokens of a prompt
+        /// between two.
         public var snapshots, snapshotInterval: UInt32?
-        /// In metrics; nil: the model's own name.
+        /// The name in metrics; nil: the model's own name.
         public var modelName: String?
-        /// Of requests that do not say.
+        /// The default for requests that do not set it.
         public var speculation: Speculation = .unset
         public var draftTokens: UInt32?
         /// A small model with the same vocabulary, which drafts tokens. The engine keeps it.
         public var draftModel: Model?
-        /// "cuda:0" and so on; nil: the CPU.
+        /// The device, "cuda:0" and so on; nil: the CPU.
         public var device: String?
-        /// Without a request, or in a pause, after which mapped weights leave memory; nil: never.
+        /// Time without a request, or in a pause, after which mapped weights leave memory; nil: never.
         public var idleReleaseMilliseconds: UInt64?
         public var log: Log?
         public var logLevel = LogLevel.warn
         public init() {}
     }
-    /// A change of the prefix cache: a block of tokens came or left. bn_engine.h says what a hash covers.
+    /// A change of the prefix cache: a block of tokens was added or removed. bn_engine.h describes the
+    /// hashes.
     public struct KVEvent: Sendable {
         public enum Kind: UInt32, Sendable {
             case unknown = 0, stored, removed
@@ -220,7 +222,7 @@ public final class Engine: @unchecked Sendable {
 
     deinit { close() }
 
-    /// Submits a request, and returns its events as they come.
+    /// Submits a request, and returns the stream of its events.
     public func stream(_ request: Request) throws -> Stream { try submit(request, 0) }
 
     /// Waits for the whole answer. Throws `CancellationError` if the task was cancelled. If the request was cancelled
@@ -238,7 +240,7 @@ public final class Engine: @unchecked Sendable {
         return ending.vector
     }
 
-    /// How relevant each document is to the request's prompt, within 0 and 1, by a model with a head for that
+    /// The relevance of each document to the request's prompt, from 0 to 1, by a model with a head for that
     /// (`scoresPairs`). All are submitted at once.
     public func rerank(_ request: Request, _ documents: [String]) async throws -> [Float] {
         let streams = try documents.map { document -> Stream in
@@ -260,14 +262,14 @@ public final class Engine: @unchecked Sendable {
         return Stream(self, inbox, id)
     }
 
-    /// The only event of a request that has but one.
+    /// The only event of a request that has exactly one.
     func last(of stream: Stream) async throws -> Event {
         let event = try await stream.next()!
         if event.ending?.reason == .cancelled && Task.isCancelled { throw CancellationError() }
         return event
     }
 
-    /// Cancels every request and refuses further ones, and returns at once. It may be called again.
+    /// Cancels every request, refuses further ones, and returns at once. It may be called again.
     public func close() { core.shutdown(BN_SHUTDOWN_CANCEL) }
 
     /// Refuses further requests, and waits until those that were accepted have ended.
@@ -276,16 +278,17 @@ public final class Engine: @unchecked Sendable {
         await core.end()
     }
 
-    /// Waits for the running step, and none begins until `resume` or the engine's end. Requests may wait meanwhile.
+    /// Waits for the running step. No other begins until `resume` or the engine's end. Requests may wait meanwhile.
     public func pause() throws { try check { bn_engine_pause(core.handle, $0) } }
 
     /// Ends a pause. Requests go on where they were.
     public func resume() throws { try check { bn_engine_resume(core.handle, $0) } }
 
-    /// Computes on so many threads from the next step on: 1 to `Configuration.threads`, or 0 for all of them.
+    /// Computes on `threads` threads from the next step on: 1 to `Configuration.threads`, or 0 for all of
+    /// them.
     public func setThreads(_ threads: UInt32) throws { try check { bn_engine_set_threads(core.handle, threads, $0) } }
 
-    /// Compiles a constraint as a request with the same `json` does, and keeps it compiled for those that follow.
+    /// Compiles a constraint as a request with the same `json` does, and keeps it compiled for later requests.
     public func checkConstraint(_ constraint: Constraint, json: Request.JSON = []) throws {
         let arena = Arena()
         var c = constraint.parameters(arena)
@@ -312,12 +315,12 @@ public final class Engine: @unchecked Sendable {
         try sizedText { bn_engine_metrics(core.handle, $0, $1, &$2, $3) }
     }
 
-    /// How efficiently the engine runs, for people. Its wording may change.
+    /// A readable report on the engine's efficiency. Its wording may change.
     public func report() throws -> String {
         try sizedText { bn_engine_report(core.handle, $0, $1, &$2, $3) }
     }
 
-    /// What changed in the prefix cache since the last call. Needs `kvEventsCapacity`.
+    /// The changes of the prefix cache since the last call. Needs `kvEventsCapacity`.
     public func kvEvents() throws -> [KVEvent] {
         let room = 256
         var list: [KVEvent] = []
@@ -341,7 +344,8 @@ public final class Engine: @unchecked Sendable {
         let c = arena.text(name)
         return try withExtendedLifetime(arena) { try sized(UInt8(0)) { bn_session_save(core.handle, c, $0, $1, &$2, $3) } }
     }
-    /// Makes a session of what `saveSession` returned. Restore only what you have saved yourself.
+    /// Restores a session from the result of `saveSession`. Restore only sessions that you have saved
+    /// yourself.
     public func restoreSession(_ name: String, _ saved: [UInt8]) throws {
         let arena = Arena()
         let c = arena.text(name)

@@ -1,6 +1,6 @@
 import CBnEngine
 
-/// Why a call or a request failed.
+/// The error of a call or a request.
 public struct BnError: Error, CustomStringConvertible, Sendable {
     /// The kind of an error, with the numbers of the C header, which describes them.
     public struct Code: RawRepresentable, Hashable, Sendable {
@@ -38,7 +38,7 @@ public struct BnError: Error, CustomStringConvertible, Sendable {
 /// The version of the linked library, like 0.1.0.
 public var libraryVersion: String { String(cString: bn_version()) }
 
-/// Makes a call, and throws what it says was wrong.
+/// Makes a call, and throws its error.
 func check(_ call: (UnsafeMutablePointer<bn_error>) -> bn_status) throws {
     var error = bn_error()
     let status = call(&error)
@@ -54,7 +54,7 @@ func checkABI() throws {
 
 func size<T>(of type: T.Type) -> UInt32 { UInt32(MemoryLayout<T>.size) }
 
-/// Asks for the number of elements, then for the elements, until they have room.
+/// Asks for the number of elements, then for the elements, until there is enough room.
 func sized<T>(_ zero: T, _ call: (UnsafeMutablePointer<T>?, Int, inout Int, UnsafeMutablePointer<bn_error>) -> bn_status) throws -> [T] {
     var list: [T] = []
     while true {
@@ -73,7 +73,7 @@ func sizedText(_ call: (UnsafeMutablePointer<CChar>?, Int, inout Int, UnsafeMuta
     String(decoding: try sized(CChar(0), call).map(UInt8.init(bitPattern:)), as: UTF8.self)
 }
 
-/// Copies for C, which live as long as the arena.
+/// Copies of values for C, which live as long as the arena.
 final class Arena {
     private var blocks: [UnsafeMutableRawPointer] = []
     deinit { blocks.forEach { $0.deallocate() } }

@@ -1,23 +1,23 @@
 import CBnEngine
 import Foundation
 
-/// What a token is about to be sampled from: copies of the engine's.
+/// The logits from which a token is about to be sampled, with the request's tokens. They are copies.
 public struct Logits: Sendable {
     public let promptTokens: [UInt32]
-    /// Generated so far.
+    /// The tokens generated so far.
     public let outputTokens: [UInt32]
-    /// Of each token of the vocabulary, to be changed in place; -infinity forbids one.
+    /// The logit of each token of the vocabulary, to be changed in place; -infinity forbids one.
     public var logits: [Float]
 }
 
-/// Changes a request's logits before each of its tokens. What it throws ends the request, and is thrown where that is
-/// waited for.
+/// Changes a request's logits before each of its tokens. An error that it throws ends the request, and is thrown to
+/// the task that waits for it.
 ///
-/// It is called on threads of the engine, for several requests at a time, and all requests wait for it. The same output
-/// in every batch needs a hook that depends on its argument alone. It must not wait for the engine.
+/// It is called on threads of the engine, for several requests at a time, and all requests wait for it. The output is
+/// the same in every batch only if the hook depends on its argument alone. It must not wait for the engine.
 public typealias LogitsHook = @Sendable (inout Logits) throws -> Void
 
-/// The hook of a request, and what it threw. C gets an unretained pointer to it.
+/// The hook of a request, and the error that it threw. C gets an unretained pointer to it.
 final class Hook: @unchecked Sendable {
     private let call: LogitsHook
     private let lock = NSLock()

@@ -6,10 +6,10 @@ public enum LogLevel: UInt32, Sendable {
     case error = 1, warn, info, debug
 }
 
-/// Gets lines of the log, on any thread, several at once.
+/// Receives lines of the log, on any thread, possibly on several at once.
 public typealias Log = @Sendable (LogLevel, String) -> Void
 
-/// What callbacks of the library need. C gets an unretained pointer to it.
+/// The state of the library's callbacks. C gets an unretained pointer to it.
 final class Hooks: @unchecked Sendable {
     private let log: Log?
     private let lock = NSLock()
@@ -36,16 +36,16 @@ final class Hooks: @unchecked Sendable {
 
 /// A loaded model. Any number of engines may share it, and they keep it.
 public final class Model: @unchecked Sendable {
-    /// What is known of a model.
+    /// Facts about a model.
     public struct Info: Sendable {
         public let architecture, name: String
         public let hasTokenizer, hasChatTemplate: Bool
         public let vocabularySize, contextLength, layers, hiddenSize, heads, kvHeads, headSize, feedForwardSize: Int
         /// Elements of an embedding; 0: it makes none.
         public let embeddingSize: Int
-        /// It has a head for `rerank`.
+        /// The model has a head for `rerank`.
         public let scoresPairs: Bool
-        /// It is an encoder: it embeds, and generates nothing.
+        /// The model is an encoder: it embeds, and generates nothing.
         public let encodes: Bool
         public let parameters, weightBytes: UInt64
         public let endTokens: [UInt32]
@@ -53,7 +53,8 @@ public final class Model: @unchecked Sendable {
         public let pooling: Request.Pooling
         public let recommended: Sampling
     }
-    /// What a model's authors recommend to requests, in its files. What they do not say is nil.
+    /// The sampling values that a model's authors recommend, in its files. Values that they do not give are
+    /// nil.
     public struct Sampling: Sendable {
         public let temperature, topP, minP, repetitionPenalty: Float?
         public let topK: UInt32?
@@ -67,7 +68,7 @@ public final class Model: @unchecked Sendable {
             repetitionPenalty = field(BN_SAMPLING_FIELD_REPETITION_PENALTY, info.repetition_penalty)
         }
     }
-    /// What weights become while a model is loaded.
+    /// The type that weights are converted to while a model is loaded.
     public enum WeightType: UInt32, Sendable {
         case keep = 0, q8_0, q4_0, ternary, int8
     }
@@ -85,10 +86,10 @@ public final class Model: @unchecked Sendable {
     deinit { bn_model_free(handle) }
 
     /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
-    /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the file.
-    /// `mtp` also loads the model's block of multi-token prediction, which drafts tokens.
-    /// `skipZeros` keeps what lets BitNet b1.58 2B-4T read no weights that meet zeros; it takes more memory.
-    /// It blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
+    /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the
+    /// file. `mtp` also loads the model's block of multi-token prediction, which drafts tokens. `skipZeros` keeps a
+    /// copy of weights with which BitNet b1.58 2B-4T skips those that are multiplied by zeros; it takes more memory. It
+    /// blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
     public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, weights: Weights = Weights(),
                             mtp: Bool = false, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
         try checkABI()
@@ -157,7 +158,7 @@ public final class Model: @unchecked Sendable {
     public func chatTokens(_ messages: [Message]) throws -> [UInt32] { try tokens(messages, nil) }
     /// The same as text, for display.
     public func chatText(_ messages: [Message]) throws -> String { try text(messages, nil) }
-    /// The tokens of a conversation with tools, as `Request.chatJSON` has it.
+    /// The tokens of a conversation with tools, in the form of `Request.chatJSON`.
     public func chatJSONTokens(_ json: String) throws -> [UInt32] { try tokens(nil, json) }
     /// The same as text, for display.
     public func chatJSONText(_ json: String) throws -> String { try text(nil, json) }

@@ -6,64 +6,65 @@ public struct Message: Sendable {
     public init(role: String, content: String) { (self.role, self.content) = (role, content) }
 }
 
-/// A prompt, and what to do with it. What is nil has the default that bn_engine.h says.
+/// A prompt, and the options of the request. Values that are nil have the defaults of bn_engine.h.
 public struct Request: Sendable {
-    /// One of these four.
+    /// The prompt, as one of these four.
     public var prompt: String?
     public var promptTokens: [UInt32]?
     public var messages: [Message]?
     /// A conversation with tools, as JSON.
     public var chatJSON: String?
 
-    /// With `.parseOutput`: tokens of reasoning, after which its end marker comes; nil: no bound.
+    /// With `.parseOutput`: number of tokens of reasoning after which its end marker is forced; nil: no
+    /// limit.
     public var maxReasoningTokens: UInt32?
     /// 0: as many as the engine's context leaves.
     public var maxTokens: UInt32?
-    /// That come before an end token may.
+    /// Number of tokens before an end token is allowed.
     public var minTokens: UInt32 = 0
     public var stopStrings: [String] = []
     public var stopTokens: [UInt32] = []
-    /// What the output must match.
+    /// The grammar that the output must match.
     public var constraint: Constraint?
-    /// How JSON of constraints and of calls of tools is written.
+    /// The style of JSON in constraints and calls of tools.
     public var json: JSON = []
     /// The same seed, prompt and parameters give the same output.
     public var seed: UInt64 = 0
     public var temperature, temperatureRange, temperatureExponent: Float?
     public var topNSigma, typicalP, topP, minP, xtcProbability, xtcThreshold, mirostatTau, mirostatEta: Float?
     public var topK: UInt32?
-    /// Their order; empty: that of their numbers.
+    /// The samplers in their order; empty: all, in the order of their numbers.
     public var samplers: [Sampler] = []
     public var repetitionPenalty, frequencyPenalty, presencePenalty, dryMultiplier, dryBase: Float?
     public var penaltyWindow, dryAllowedLength, dryWindow: UInt32?
     public var dryBreakers: [String]?
-    /// What is added to the logits of tokens.
+    /// The numbers that are added to the logits of tokens.
     public var logitBias: [UInt32: Float] = [:]
     public var badWords: [String] = []
     /// Changes the logits before each token.
     public var onLogits: LogitsHook?
     public var timeoutMilliseconds, queueTimeoutMilliseconds: UInt32?
-    /// 0 to 255, the most urgent.
+    /// Priority, 0 to 255, which is the most urgent.
     public var priority: UInt8?
     /// BN_REQUEST_* bits of the output and the cache.
     public var options: Options = []
-    /// With `.logprobs`: for how many of the most likely tokens.
+    /// With `.logprobs`: the number of most likely tokens to report.
     public var topLogprobs: UInt32 = 0
-    /// And for these tokens.
+    /// Further tokens to report.
     public var logprobTokens: [UInt32] = []
-    /// With `.promptLogprobs` and `.score`: from this position of the prompt on.
+    /// With `.promptLogprobs` and `.score`: the first position of the prompt to report.
     public var logprobsFrom: UInt32 = 0
     public var adapter: Adapter?
     public var adapterScale: Float?
-    /// What drafts tokens; it changes no output.
+    /// The source of drafts, which change no output.
     public var speculation: Speculation = .unset
     public var draftTokens: UInt32?
     public var cacheSalt: UInt64 = 0
     /// Keeps the conversation's keys and values under this name for its next turn.
     public var session: String?
-    /// For `rerank`.
+    /// The document, for `rerank`.
     var document: String?
-    /// For `embed`.
+    /// The pooling, for `embed`.
     public var pooling: Pooling = .model
     public var normalization: Normalization = .model
 
@@ -84,11 +85,11 @@ public struct Request: Sendable {
         public static let noCache = Options(rawValue: BN_REQUEST_NO_CACHE)
         /// End it as soon as `queueTimeoutMilliseconds` is predicted to pass.
         public static let dropLate = Options(rawValue: BN_REQUEST_DROP_LATE)
-        /// With `chatJSON`: tell reasoning and calls of tools from text.
+        /// With `chatJSON`: separate reasoning and calls of tools from text.
         public static let parseOutput = Options(rawValue: BN_REQUEST_PARSE_OUTPUT)
-        /// With `.logprobs`: of what the token is drawn from.
+        /// With `.logprobs`: those of the distribution that the token is drawn from.
         public static let chainLogprobs = Options(rawValue: BN_REQUEST_CHAIN_LOGPROBS)
-        /// With `.echoPrompt` and `.logprobs`: of the prompt's tokens too.
+        /// With `.echoPrompt` and `.logprobs`: those of the prompt's tokens too.
         public static let promptLogprobs = Options(rawValue: BN_REQUEST_PROMPT_LOGPROBS)
     }
     public struct JSON: OptionSet, Sendable {
@@ -96,7 +97,7 @@ public struct Request: Sendable {
         public init(rawValue: UInt32) { self.rawValue = rawValue }
         /// No white space between tokens.
         public static let compact = JSON(rawValue: BN_JSON_COMPACT)
-        /// Up to 32 characters of it.
+        /// Up to 32 characters of white space.
         public static let flexible = JSON(rawValue: BN_JSON_FLEXIBLE)
         /// Unknown formats of a schema are refused.
         public static let knownFormats = JSON(rawValue: BN_JSON_KNOWN_FORMATS)
@@ -146,7 +147,7 @@ public struct Request: Sendable {
         return p
     }
 
-    /// What says how tokens are drawn.
+    /// Sets the sampling parameters.
     private func sampling(_ p: inout bn_sampling, _ arena: Arena) {
         func set<T>(_ field: WritableKeyPath<bn_sampling, T>, _ value: T?) {
             if let value { p[keyPath: field] = value }
@@ -176,14 +177,14 @@ public struct Request: Sendable {
         let biases = logitBias.map { bn_logit_bias(token: $0.key, bias: $0.value) }
         (p.logit_bias, p.logit_bias_count) = (arena.array(biases), biases.count)
         (p.bad_words, p.bad_words_count) = (arena.array(badWords.map(arena.text)), badWords.count)
-        if let dryBreakers { // one more, as no elements are not the same as none set
+        if let dryBreakers { // one more, because an empty list differs from one that is not set
             p.dry_breakers = arena.array(dryBreakers.map(arena.text) + [bn_string()])
             p.dry_breakers_count = dryBreakers.count
         }
     }
 }
 
-/// What an output must match. bn_engine.h describes each kind.
+/// The grammar that an output must match. bn_engine.h describes each kind.
 public enum Constraint: Sendable {
     /// A JSON schema, as JSON.
     case jsonSchema(String)
@@ -206,9 +207,9 @@ public enum Constraint: Sendable {
     }
 }
 
-/// Who drafts tokens, for the model to verify several in one step.
+/// The source of drafted tokens, of which the model verifies several in one step.
 public enum Speculation: UInt32, Sendable {
-    /// A request's: as the engine's. An engine's: its `draftModel`, else nobody.
+    /// For a request: the engine's. For an engine: its `draftModel`, or else none.
     case unset = 0
     case off
     /// The request's own text.

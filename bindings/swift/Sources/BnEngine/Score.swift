@@ -1,15 +1,15 @@
 import CBnEngine
 
-/// How likely a text is behind a prompt.
+/// The likelihood of a text behind a prompt.
 public struct Score: Sendable {
     /// The sum of its tokens' log probabilities.
     public let logprob: Double
-    /// Number of them. The first token of all has none.
+    /// Number of these tokens. A text's very first token has no log probability.
     public let tokens: Int
     /// Each of these tokens is the most likely one at its place.
     public let greedy: Bool
 
-    /// Of each token, its own log probability and that of the most likely one.
+    /// `logprobs`: for each token its own log probability, and that of the most likely one.
     init(_ logprobs: [[Logprob]]) {
         let known = logprobs.filter { !$0[0].logprob.isNaN }
         logprob = known.reduce(0) { $0 + Double($1[0].logprob) }
@@ -19,8 +19,8 @@ public struct Score: Sendable {
 }
 
 extension Engine {
-    /// How likely each text is behind the request's prompt, which is computed once. Nothing is generated. A text begins
-    /// with the first token that is not the prompt's. All are submitted at once.
+    /// The likelihood of each text behind the request's prompt, which is computed once. Nothing is generated. A text
+    /// begins with the first token that is not the prompt's. All are submitted at once.
     public func score(_ request: Request, _ texts: [String]) async throws -> [Score] {
         let tokenizer = try model()
         let prompt = request.prompt ?? ""

@@ -1,17 +1,17 @@
 import CBnEngine
 
-/// How a request ended.
+/// The end of a request.
 public struct Ending: Sendable {
     public enum Reason: UInt32, Sendable {
         case unknown = 0, stop, stopString, length, cancelled, timedOut, failed, embedding
     }
     public let reason: Reason
-    /// Which of the request's stop tokens or strings ended it, or -1.
+    /// Index of the stop token or stop string that ended the request, or -1.
     public let stopIndex: Int
     public let promptTokens, generatedTokens, cachedTokens: Int
     /// Tokens that were drafted and verified, and those of them that the output has.
     public let draftedTokens, acceptedTokens: Int
-    /// Generated, with `Request.Options.parseOutput`.
+    /// Tokens of reasoning, with `Request.Options.parseOutput`.
     public let reasoningTokens: Int
     /// Calls of tools in the whole answer.
     public let toolCallsTotal: Int
@@ -40,7 +40,7 @@ public struct Logprob: Sendable {
 
 /// A call of a tool, or a part of one: the first part has an id and a name.
 public struct ToolCall: Sendable {
-    /// Which of the answer's calls, from 0.
+    /// Index of the call in the answer, from 0.
     public let index: Int
     public let id, name: String
     /// JSON, or a part of it.
@@ -54,7 +54,7 @@ public struct Event: Sendable {
     /// Whole characters of Unicode.
     public internal(set) var text = ""
     public internal(set) var tokens: [UInt32] = []
-    /// With `Request.Options.logprobs`, of each token: its own, then `topLogprobs` and `logprobTokens`.
+    /// With `Request.Options.logprobs`, for each token: its own, then `topLogprobs` and `logprobTokens`.
     public internal(set) var logprobs: [[Logprob]] = []
     /// With `Request.Options.parseOutput`, as are calls.
     public internal(set) var reasoning = ""
@@ -89,7 +89,7 @@ public struct Event: Sendable {
     }
 }
 
-/// What has come for a request and was not read, or who waits for it. The core's lock guards it.
+/// The unread events of a request, or the task that waits for one. The core's lock guards it.
 final class Inbox {
     /// The engine may call it until the request's last event.
     let hook: Hook?
@@ -99,8 +99,8 @@ final class Inbox {
     init(_ hook: Hook?) { self.hook = hook }
 }
 
-/// The events of a request as they come, for one loop. Cancelling the task of the loop cancels the request, and its last
-/// event says so. Leaving the loop, or dropping the stream, cancels it too. It keeps its engine.
+/// The events of a request as they arrive, for one loop. Cancelling the task of the loop cancels the request, and its
+/// last event says so. Leaving the loop, or dropping the stream, cancels it too. It keeps its engine.
 public final class Stream: AsyncSequence, @unchecked Sendable {
     public typealias Element = Event
     let engine: Engine
@@ -111,7 +111,7 @@ public final class Stream: AsyncSequence, @unchecked Sendable {
     deinit { cancel() }
 
     /// Asks the engine to end the request. Its last event says so.
-    public func cancel() { bn_cancel(engine.core.handle, id, nil) } // of one that has ended: not found
+    public func cancel() { bn_cancel(engine.core.handle, id, nil) } // "not found" if it has ended
 
     public struct AsyncIterator: AsyncIteratorProtocol {
         let stream: Stream

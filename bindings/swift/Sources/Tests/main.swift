@@ -1,5 +1,5 @@
-// The list of bindings/README.md, and what is Swift's own. Arguments: the library's version, demo_prompts.json, a model
-// without a tokenizer, the folder of its adapters.
+// The tests that bindings/README.md lists, and tests of Swift's own features. Arguments: the library's version,
+// demo_prompts.json, a model without a tokenizer, the folder of its adapters.
 import BnEngine
 import Foundation
 
@@ -9,7 +9,7 @@ func check(_ holds: Bool, _ what: String = "", line: Int = #line) {
     exit(1)
 }
 
-/// What a call throws, which has to be a BnError.
+/// The error of a call, which must be a BnError.
 func thrown<T>(line: Int = #line, _ call: () async throws -> T) async -> BnError {
     do {
         _ = try await call()
@@ -32,7 +32,7 @@ func text(_ stream: BnEngine.Stream) async throws -> (String, Ending) {
     return (text, ending!)
 }
 
-/// Requests to it do not end by themselves while a test runs.
+/// An engine whose requests do not end by themselves while a test runs.
 func slow(queueCapacity: UInt32 = 64) async throws -> Engine {
     var configuration = Engine.Configuration()
     configuration.queueCapacity = queueCapacity
@@ -277,7 +277,7 @@ func hooks() async throws {
 func descriptors() throws -> Int { try FileManager.default.contentsOfDirectory(atPath: "/proc/self/fd").count }
 
 func droppedEnginesAreFreed() async throws {
-    _ = try await Engine().generate(Request("1+1=")) // what opens descriptors once has done so
+    _ = try await Engine().generate(Request("1+1=")) // everything that opens descriptors only once has done so
     while try descriptors() > 200 { await Task.yield() }
     for _ in 0..<300 {
         let engine = try Engine(await Model.open("builtin:echo"))
@@ -437,7 +437,7 @@ func scores() async throws { // 14
     check(list[0].greedy && !list[1].greedy && list[0].logprob > -0.5 && list[0].logprob > list[1].logprob)
     let answer = try await engine.generate(Request("Once upon a time", maxTokens: 8))
     try await check(engine.score(Request("Once upon a time"), [answer.text])[0].tokens == 8)
-    // Its tokens are the bytes and an end. The first of all has no log probability.
+    // The tokens are the bytes and an end. The very first one has no log probability.
     let whole = try await Engine(await Model.open("builtin:echo")).score(Request(""), ["abc"])[0]
     check(whole.tokens == 3 && whole.logprob < 0)
     let refused = await thrown { try await engine.score(Request("x"), ["y", ""]) }
@@ -449,7 +449,7 @@ func reranks() async throws { // 16
     let engine = try Engine(await Model.open(golden.appendingPathComponent("bert-reranker").path))
     try check(engine.model().info().scoresPairs)
     let list = try await engine.rerank(Request("who runs?"), ["a dog runs", "", "a dog runs"])
-    // As in texts.json there.
+    // The expected values are in texts.json.
     check(abs(list[0] - 0.398199) < 1e-3 && list[0] == list[2] && list[1] != list[0])
     let refused = await thrown { try await Engine().rerank(Request("x"), ["y"]) }
     check(refused.code == .unsupported)
