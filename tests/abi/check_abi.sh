@@ -16,7 +16,7 @@ refuse() {
 awk -f "$here/compare.awk" "$accepted/abi.txt" "$work/abi.txt" > "$work/changes" || { cat "$work/changes"; refuse "see above"; }
 cat "$work/changes"
 if command -v abidiff > /dev/null; then
-    # Structs that grew are the table's to judge: abidiff does not know of struct_size.
+    # Structs that grew are judged by the table, since abidiff does not know of struct_size.
     sed -n 's/^added: struct \([a-z_]*\) .*/[suppress_type]\n  name = \1/p' "$work/changes" > "$work/grown.abignore"
     abidiff --no-added-syms --suppressions "$work/grown.abignore" "$accepted/bn_engine.abi" "$work/bn_engine.abi" \
         > "$work/abidiff" || { cat "$work/abidiff"; refuse "abidiff"; }

@@ -12,7 +12,7 @@ while read -r name; do
     [ -s "$1/share/man/man3/$name.3" ] || { echo "make install left no manual page of $name"; exit 1; }
 done < "$4"
 programs=bn-convert
-# The others, if they were built before.
+# The programs of hosts/, if they were built before.
 if [ -e "$1/bin/bn-server" ]; then
     programs="bn-convert bn-chat bn-server"
     for file in man/man1/bn-chat.1 man/man1/bn-server.1 doc/bn_engine/programs/THIRD-PARTY \

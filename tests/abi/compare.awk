@@ -1,7 +1,7 @@
-# compare.awk OLD NEW: two tables of the interface (tools/header/table.awk). What breaks programs that were compiled against
-# the old one is printed as "breaks: ..." and makes the exit status 1; what is new is printed as "added: ...".
-# No break: a struct that begins with struct_size is longer; a field stands where there was `reserved` room; the version's
-# numbers.
+# compare.awk OLD NEW: two tables of the interface (tools/header/table.awk). Changes that break programs that were
+# compiled against the old one are printed as "breaks: ..." and make the exit status 1; additions are printed as "added:
+# ...". No break: a struct that begins with struct_size is longer; a field stands where there was `reserved` room; the
+# version's numbers.
 
 FNR == 1 { file++ }
 $2 ~ /^BN_VERSION(_|$)/ { next }
@@ -17,7 +17,7 @@ function fails(what) {
     broken = 1
 }
 
-# What is left of `reserved` room, if anything, ends where it ended.
+# The remaining `reserved` room, if any, ends at the same offset as before.
 function rest_of_room(old, new, o, n) {
     split(old, o, " ")
     split(new, n, " ")

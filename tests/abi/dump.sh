@@ -7,7 +7,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 header=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 tools=$here/../../tools/header
 mkdir -p "$2"
-# From there, so that no path gets into the dump.
+# Run there, so that no path gets into the dump.
 cd "$2"
 generate() { awk -f "$tools/parse.awk" -f "$tools/$1.awk" "$header"; }
 compile() { ${CC:-cc} -w -std=c11 -I"$(dirname "$header")" "$@"; }

@@ -59,7 +59,7 @@ try() {
     fi
     [ $verdict = "$1" ] || { cat "$work/said"; echo "seeded.sh: $2: $verdict, expected $1"; exit 1; }
 }
-# After a `pass`: so many additions are listed.
+# After a `pass`: checks the number of listed additions.
 added() { [ "$(grep -c ^added "$work/said")" = "$1" ] || { cat "$work/said"; echo "seeded.sh: not $1 added"; exit 1; }; }
 
 try refuse "a field moved" '/int32_t threads/d; s/^    uint32_t flags;/&\n    int32_t threads;/'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# use_install.sh PREFIX WORK: builds and runs programs against an installed library, as strangers do.
+# use_install.sh PREFIX WORK: builds and runs programs against an installed library, as other projects do.
 set -eu
 prefix=$1
 work=$2

@@ -48,7 +48,8 @@ fn logits(path: &str, golden: &Golden) -> Vec<Vec<f32>> {
     alone(&loaded, &golden.sequences, 16)
 }
 
-/// What refusals say: of parts that bn-convert does not write, and of values in these models that GGUF has no key for.
+/// Messages of refusals: for parts that bn-convert does not write, and for values in these models for which GGUF has
+/// no key.
 const UNWRITTEN: [&str; 10] = [
     "LFM3 and LFM2's mixtures are not written",
     "Mamba-2 are not written",
@@ -94,7 +95,7 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
     let scratch = Scratch::new("all");
     let (mut same, mut near, mut written) = (0, 0, BTreeSet::new());
     for golden in Golden::models(|format| format.starts_with("hf-")) {
-        // A file for each model: Windows replaces none that is mapped.
+        // Use a file for each model, because Windows cannot replace a mapped file.
         let out = scratch.file(&format!("{}.gguf", golden.case));
         match converted(&golden.model, KEEP, &out) {
             Err(error) if UNWRITTEN.iter().any(|part| error.message.contains(part)) => {
@@ -125,7 +126,8 @@ fn every_folder_becomes_a_file_that_computes_the_same() {
     assert_eq!(written, WRITTEN.map(String::from).into());
 }
 
-/// The architecture that llama.cpp's own converter takes: it cannot load a `granitehybrid` without Mamba-2.
+/// The architecture that llama.cpp's own converter writes, since it cannot load a `granitehybrid` without
+/// Mamba-2.
 #[test]
 fn granite_4_without_mamba_is_granite() {
     let scratch = Scratch::new("granite");
@@ -141,12 +143,13 @@ fn granite_4_without_mamba_is_granite() {
     assert_eq!([rotates("rope"), rotates("nope")], [None, Some(false)]);
 }
 
-/// A value without a key in GGUF: the file would be read with another one, so there is none.
+/// A value without a key in GGUF is refused, because the file would be read with another value.
 #[test]
 fn a_file_that_reads_back_otherwise_is_not_kept() {
     let scratch = Scratch::new("otherwise");
     let copy = crate::folder_support::Copy::of("ministral3");
-    // Outside it is the rotation's, inside that of the growth of queries; GGUF has one key for both.
+    // The outer value belongs to the rotation, the inner one to the growth of queries; GGUF has one key for
+    // both.
     copy.config(|config| config["original_max_position_embeddings"] = json!(32));
     let out = scratch.file("model.gguf");
     let error = converted(&copy.path(), KEEP, &out).unwrap_err();
@@ -167,7 +170,7 @@ fn an_encoder_is_called_one() {
 #[test]
 fn hybrids_have_the_tensors_of_their_architectures() {
     let scratch = Scratch::new("hybrids");
-    // A file for each model: Windows replaces none that is mapped.
+    // Use a file for each model, because Windows cannot replace a mapped file.
     let open = |name: &str, types| {
         let out = scratch.file(&format!("{name}.gguf"));
         converted(&format!("tests/golden/models/{name}"), types, &out).unwrap();
@@ -210,7 +213,7 @@ fn hybrids_have_the_tensors_of_their_architectures() {
     {
         assert_eq!(moe.tensor(&name).unwrap().type_id, DType::F32 as u32, "{name}");
     }
-    // llama.cpp takes Qwen3-Next's gates in one tensor, and its heads in Hugging Face's order.
+    // llama.cpp expects Qwen3-Next's gates in one tensor, and its heads in Hugging Face's order.
     let next = open("qwen3next", KEEP);
     assert_eq!(dims(&next, "blk.0.ssm_ba.weight"), Some([32, 8, 1, 1]));
     assert!(dims(&next, "blk.0.ssm_beta.weight").is_none());
@@ -330,7 +333,7 @@ fn the_file_ends_and_chats_as_the_folder_does() {
     put_wide_model(&scratch);
     let put = |name: &str, json: Value| std::fs::write(scratch.file(name), json.to_string()).unwrap();
     let folder = scratch.0.to_string_lossy().into_owned();
-    // A file for each model: Windows replaces none that is mapped.
+    // Use a file for each model, because Windows cannot replace a mapped file.
     let mut names = (0..).map(|i| scratch.file(&format!("out-{i}.gguf")).to_string_lossy().into_owned());
     let mut both = |said: &str| {
         let out = names.next().unwrap();
@@ -455,7 +458,7 @@ fn a_text_of_signs_for_spaces_may_be_cut_otherwise() {
     assert!(done.status.success() && stderr.matches("cuts '▁under").count() == 1, "{stderr}");
 }
 
-/// Nothing but its card says that the folder is a Qwen3-Reranker.
+/// Only its model card says that the folder is a Qwen3-Reranker.
 #[test]
 fn a_folder_whose_card_makes_it_a_reranker_scores_as_a_file_too() {
     let scratch = Scratch::new("card");
@@ -466,7 +469,7 @@ fn a_folder_whose_card_makes_it_a_reranker_scores_as_a_file_too() {
         std::fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
     }
     std::fs::write(folder.join("README.md"), "# Qwen3-Reranker-0.6B\n").unwrap();
-    // As GGUF's rule for Qwen's texts wants it.
+    // In the form that GGUF's rule for Qwen's texts expects.
     let tokenizer = folder.join("tokenizer.json");
     let mut json: Value = serde_json::from_slice(&std::fs::read(&tokenizer).unwrap()).unwrap();
     json["normalizer"] = json!({"type": "NFC"});

@@ -28,7 +28,7 @@ impl Emulated {
     /// Opens any driver.
     fn new() -> Self {
         let driver = Self::open(c"libcuda.so.1");
-        if driver.obeys() {
+        if driver.is_emulated() {
             // Resets state that an earlier test may have left when it failed.
             driver.reset();
             driver.memory(-1, 1 << 30);
@@ -36,15 +36,15 @@ impl Emulated {
         driver
     }
 
-    /// Control of the emulated one, for a test of things that no other driver can be told to do.
-    fn obedient() -> Self {
+    /// Opens the emulated driver, for tests that control it.
+    fn emulated() -> Self {
         let driver = Self::new();
-        assert!(driver.obeys(), "this needs the emulated driver, and there is another one");
+        assert!(driver.is_emulated(), "this needs the emulated driver, and there is another one");
         driver
     }
 
-    /// Returns true for the emulated one.
-    fn obeys(&self) -> bool {
+    /// Returns true for the emulated driver.
+    fn is_emulated(&self) -> bool {
         !self.find(c"bn_emulated_reset").is_null()
     }
 
@@ -95,9 +95,9 @@ fn halves(model: &Running) -> [bool; 2] {
     [products.contains(&true), head]
 }
 
-/// Maximum of `‖a - b‖ / ‖b‖` for a model's logits on a device and on the CPU. An activation keeps 16 bits
-/// with weights of BF16; later roundings to 8 or 11 bits, there or after attention with KV in F16, may then
-/// go the other way. A head alone differs less.
+/// Maximum of `‖a - b‖ / ‖b‖` for a model's logits on a device and on the CPU. With weights of BF16 an
+/// activation keeps 16 bits. Later roundings to 8 or 11 bits, there or after attention with KV in F16, may
+/// then differ. A head alone differs less.
 fn tolerance(layers: bool, kind: KvType) -> f64 {
     match kind {
         KvType::F16 => 1e-2,
@@ -152,7 +152,7 @@ fn models_have_the_same_answers_on_a_device() {
         }
         let cpu = load_file(&golden.model, 2).unwrap();
         let device = on_device(&cpu);
-        // By the name, so that no model gets another one when models are added.
+        // Chosen by the name, so that no model's type changes when models are added.
         let kind = KvType::ALL[golden.model.bytes().map(usize::from).sum::<usize>() % 3];
         match cpu.model.weights(&mut |weight| device.ops.hold(weight)) {
             Ok(()) => {
@@ -163,7 +163,7 @@ fn models_have_the_same_answers_on_a_device() {
                     }
                     _ => compare_nearly(&cpu, &device, sequences, kind),
                 };
-                // All of them, not just the first: if a device is remote, one run must show all differences.
+                // Collect all differences, not only the first: if a device is remote, one run must show all.
                 wrong.extend(how.map(|how| format!("{} {kind:?}: {how}", golden.model)));
                 seen.insert(golden.model);
             }
@@ -192,7 +192,7 @@ fn models_have_the_same_answers_on_a_device() {
         "falcon-h1",
         "type-iq",
     ];
-    // One has neither experts nor recurrent layers, in spite of its name.
+    // One model has neither experts nor recurrent layers, in spite of its name.
     let dense = "granitemoehybrid-attention";
     let of_cpu = |model: &String| parts.iter().any(|part| model.contains(part)) && !model.contains(dense);
     let says = ["run on the CPU only", "no device kernel for"];
@@ -242,7 +242,7 @@ fn adapters_have_the_same_answers_on_a_device() {
         let device = on_device(&cpu);
         let file = AdapterFile::open(&root().join(path("adapters")).to_string_lossy()).unwrap();
         let lora = Arc::new(cpu.model.adapter(&file).unwrap().lora);
-        // Hybrids and others whose layers devices lack.
+        // Hybrids and other models with layers that devices do not support.
         if let Err(refused) = cpu.model.weights(&mut |weight| device.ops.hold(weight)) {
             assert!(refused.message.contains("on the CPU only"), "{refused}");
             continue;
@@ -325,7 +325,7 @@ fn near(got: &Answer, want: &Answer) {
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn engines_give_the_same_answers_on_a_device() {
     let driver = Emulated::new();
-    let live = || if driver.obeys() { driver.live() } else { 0 };
+    let live = || if driver.is_emulated() { driver.live() } else { 0 };
     let device = engine("cuda:0", |_| ());
     let (made, first) = (live(), answers(&device));
     first.iter().zip(&answers(&engine("cpu", |_| ()))).for_each(|(got, want)| near(got, want));
@@ -334,7 +334,7 @@ fn engines_give_the_same_answers_on_a_device() {
     // A second engine shares the weights. On it, an answer alone has the same bits as in a batch.
     let before = live();
     let second = engine("cuda:0", |config| config.context_length = 64);
-    let once = !driver.obeys() || live() - before + 20 <= made;
+    let once = !driver.is_emulated() || live() - before + 20 <= made;
     assert!(once, "weights are there once: {made}, {before}, {}", live());
     same(&ask(&second, with_logprobs(text(PROMPTS[0], 3))), &first[0]);
     drop((device, second));
@@ -343,7 +343,7 @@ fn engines_give_the_same_answers_on_a_device() {
     answers(&device).iter().zip(&answers(&cpu)).for_each(|(got, want)| near(got, want));
 }
 
-/// With what a device draws itself, and beside them what only the host does.
+/// With sampling that a device does itself, beside sampling that only the host does.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn tokens_are_drawn_on_a_device() {
@@ -376,7 +376,7 @@ fn tokens_are_drawn_on_a_device() {
         ids.iter().map(|id| answers[id].tokens.clone()).collect::<Vec<_>>()
     };
     let want = all(&engine("cpu", |_| ()));
-    let launches = || if driver.obeys() { Some(driver.launches()[1]) } else { None };
+    let launches = || if driver.is_emulated() { Some(driver.launches()[1]) } else { None };
     let (before, device) = (launches(), engine("cuda:0", |_| ()));
     assert_eq!(all(&device), want);
     assert!(before.is_none() || launches() > before.map(|n| n + 5), "steps that repeat are graphs");
@@ -428,10 +428,10 @@ fn decode_steps_are_padded_and_give_the_same_answers() {
     let driver = Emulated::new();
     let f32_kv = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 16);
     let (device, cpu) = (engine("cuda:0", f32_kv), engine("cpu", f32_kv));
-    let graphs = || if driver.obeys() { driver.launches()[1] } else { 0 };
+    let graphs = || if driver.is_emulated() { driver.launches()[1] } else { 0 };
     let before = graphs();
     fewer_and_fewer(&device).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| near(got, want));
-    assert!(!driver.obeys() || graphs() > before + 4, "{before}, {}", graphs());
+    assert!(!driver.is_emulated() || graphs() > before + 4, "{before}, {}", graphs());
     // If the largest batch is not such a size, the graph is as large as the batch.
     let twelve = |config: &mut EngineConfig| (config.kv_type, config.max_batch_size) = (KvType::F32, 11);
     fewer_and_fewer(&engine("cuda:0", twelve)).iter().zip(&fewer_and_fewer(&cpu)).for_each(|(got, want)| {

@@ -1,19 +1,20 @@
-//! Files of a room that import each other in a cycle can only be read together: no cycle has more than a few.
+//! Files of a folder that import each other in a cycle can only be read together, so cycles are limited to a
+//! few files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Files.
+/// Maximum number of files in a cycle.
 const MOST: usize = 5;
-/// Folders, of `src` and of the programs.
+/// The checked folders of `src` and of the programs.
 const ROOMS: [(&str, &str); 5] =
     [("src", "model"), ("src", "ops"), ("src", "engine"), ("hosts/server/src", ""), ("hosts/chat/src", "")];
 
-/// A module's path from the crate.
+/// The path of a module from the crate root.
 type Module = Vec<String>;
 
-/// The modules of a room, and their code without tests.
+/// The modules of a folder, and their code without tests.
 fn modules(root: &Path, room: &str) -> BTreeMap<Module, String> {
     let (mut found, mut folders) = (BTreeMap::new(), vec![root.join(room)]);
     while let Some(folder) = folders.pop() {
@@ -82,12 +83,12 @@ fn expand<'a>(before: &mut Module, rest: &'a str, found: &mut Vec<Module>) -> &'
         return expand(before, behind, found);
     }
     found.push(before.clone());
-    // `as` another name.
+    // Skip `as` and a new name.
     let renamed = behind.trim_start().strip_prefix("as ");
     renamed.map_or(behind, |name| name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_'))
 }
 
-/// A path from the crate.
+/// Makes a path absolute from the crate root.
 fn absolute(from: &Module, path: &Module) -> Module {
     let mut base = match path[0].as_str() {
         "crate" => Vec::new(),
@@ -106,7 +107,7 @@ fn absolute(from: &Module, path: &Module) -> Module {
     base
 }
 
-/// The file that a path leads to, through the names that modules hand on.
+/// The file that a path leads to, through re-exports of modules.
 fn file_of(all: &BTreeMap<Module, String>, path: &Module, depth: usize) -> Option<Module> {
     let at = (0..=path.len()).rev().find(|len| all.contains_key(&path[..*len]))?;
     let module = path[..at].to_vec();

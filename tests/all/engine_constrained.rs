@@ -26,7 +26,7 @@ fn refused(engine: &Engine, kind: ConstraintKind, of: &str) -> (Status, String) 
     (error.status, error.message)
 }
 
-/// Makes a model that knows no JSON write few spaces and digits, and end.
+/// Biases that make a model without knowledge of JSON write few spaces and digits, and end soon.
 fn hasty(engine: &Engine) -> LogitsHook {
     let tokenizer = engine.loaded().tokenizer.clone().unwrap();
     let only = |all: &[u8]| -> Vec<usize> {
@@ -71,7 +71,7 @@ fn a_thousand_random_schemas_are_kept() {
                 assert!(error.is_eof(), "{schema}: {}: {error}", answer.text);
                 cut += 1;
             }
-            // White space may follow, and the end did not come in time.
+            // White space may follow, so the end may not have come in time.
             Ok(_) if answer.finish == FinishReason::Length as i32 => cut += 1,
             _ => panic!("{schema}: {:?} ends with {} {}", answer.text, answer.finish, answer.message),
         }
@@ -352,7 +352,7 @@ fn a_small_grammar_passes_large_ones() {
         let ends: Vec<_> = others.into_iter().map(|one| one.join().unwrap()).collect();
         assert!(ends.iter().flatten().count() < 16);
         for error in ends.into_iter().filter_map(Result::err) {
-            // Where a clock takes long to read, as under Wine, the bound on the core's time may come first.
+            // If reading a clock is slow, as under Wine, the limit on CPU time may be reached first.
             let slow = error.message.contains("takes too long");
             assert!(slow || [Status::Shutdown, Status::TimedOut].contains(&error.status), "{error}");
         }

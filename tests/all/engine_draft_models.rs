@@ -15,7 +15,7 @@ fn open(source: Option<&str>, options: LoadOptions) -> Loaded {
     open_model(ModelConfig { source, options, threads: 1, ..ModelConfig::default() }).unwrap()
 }
 
-/// The demo model, and one with some of its weights rounded to 4 bits.
+/// The demo model, and a copy with some weights rounded to 4 bits.
 fn models() -> [Loaded; 2] {
     let rounded =
         || LoadOptions { embedding: WeightType::Q4_0, head: WeightType::Q4_0, ..LoadOptions::default() };

@@ -1,4 +1,4 @@
-//! Encoders in engines: their tokenizers, embeddings and scores, what they refuse, and that company changes no bit.
+//! Encoders in engines: their tokenizers, embeddings and scores, their refusals, and the same bits in any batch.
 
 use crate::common;
 use crate::engine_support::*;
@@ -90,7 +90,7 @@ fn scores_are_those_of_transformers() {
     }
 }
 
-/// Its tokenizer gives types to the second text's tokens, and the model has no table of them.
+/// The tokenizer gives types to the second text's tokens, and the model has no table for them.
 #[test]
 fn types_that_the_model_has_not_are_left_out() {
     let copy = Copy::of("modern-bert-reranker");
@@ -205,7 +205,7 @@ fn company_and_threads_change_no_bit() {
     }
 }
 
-/// The families that turn positions, by token ids.
+/// The families with rotary positions, by token ids.
 #[test]
 fn company_changes_no_bit_where_positions_turn() {
     for model in ["modern-bert", "nomic-bert.gguf", "gemma-embedding", "modern-bert-reranker"] {
@@ -260,7 +260,7 @@ fn what_an_encoder_does_not_do_is_refused_in_words() {
     refused(&ranks, no_score, Status::InvalidArgument, &["pair", "score"]);
 }
 
-/// A folder with a longer context; positions turn, so no table has their number.
+/// A folder with a longer context. Positions are rotary, so no table limits them.
 fn longer(positions: usize) -> std::path::PathBuf {
     let from = common::root().join(MODELS).join("modern-bert");
     let to = std::env::temp_dir().join(format!("bn-encoder-{}-{positions}", std::process::id()));

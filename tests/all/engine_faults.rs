@@ -21,8 +21,8 @@ const SLOW: u32 = 14;
 /// The token after this one is NAN.
 const BEFORE_NAN: u32 = 9;
 
-/// Counts upwards from the last token, below 8; some tokens make it fail. A hidden state holds 1 and the
-/// token.
+/// A model that counts upwards from the last token, below 8; some tokens make it fail. A hidden state holds 1
+/// and the token.
 struct Faulty {
     facts: Facts,
     /// Panics outside the guarded forward pass: kills the engine thread.

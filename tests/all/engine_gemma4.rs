@@ -1,5 +1,6 @@
-//! Layers whose heads differ, and layers that share K and V, in an engine: the bits of a sequence alone in any company and
-//! chunks, in sessions, and with K and V counted by layer. In company also mixtures whose layers are alike.
+//! Layers whose heads differ, and layers that share K and V, in an engine: a sequence has the same bits alone and in
+//! any batch, chunks and sessions, and K and V are counted by layer. Mixtures with equal layers are also tested in
+//! batches.
 
 use crate::engine_goldens::*;
 use crate::engine_support::*;
@@ -53,13 +54,13 @@ fn sessions_are_saved_and_restored() {
     }
 }
 
-/// A block has K and V of the layers that have some, each with heads of its own.
+/// A block has the K and V of those layers that have any, each with heads of its own.
 #[test]
 fn blocks_are_counted_by_layer() {
     for (model, elements) in [
         // Two layers of two heads of 8, and one of one head of 16.
         (MODELS[0], 2 * 2 * 8 + 16),
-        // Of four layers two have K and V: of two heads of 8, and of two heads of 16.
+        // Two of four layers have K and V: one with two heads of 8, one with two heads of 16.
         (SHARED, 2 * 8 + 2 * 16),
         (MODELS[2], 2 * 8 + 16),
     ] {

@@ -69,12 +69,13 @@ fn a_common_prefix_is_computed_once_by(model: &str) {
     let prompts: Vec<_> = (1..5).map(|n| prompt(70, 100, n)).collect();
     let answers: Vec<_> = prompts.iter().map(|ids| ask(&engine, request(ids, 4))).collect();
     let cached: Vec<_> = answers.iter().map(|answer| answer.usage.cached_tokens).collect();
-    // From the regular snapshot at 64, which the first makes.
+    // The others continue from the regular snapshot at 64, which the first makes.
     assert_eq!(cached, [0, 64, 64, 64]);
     for (answer, ids) in answers.iter().zip(&prompts) {
         assert_eq!(outcome(answer), alone(ids, 4));
     }
-    // The whole prompt but its last token, and a chat's next turn from the end of the last.
+    // The whole prompt except its last token is reused, and a chat's next turn continues from the end of the
+    // last one.
     let again = ask(&engine, request(&prompts[0], 4));
     assert_eq!((again.usage.cached_tokens, outcome(&again)), (99, outcome(&answers[0])));
     let turn = [&prompts[0][..], &answers[0].tokens, &prompt(0, 9, 3)].concat();
@@ -87,7 +88,8 @@ fn prompts_are_seen_to_part() {
     let engine = hybrid(|config| config.snapshot_interval = 0);
     let cached = |ids: &[u32]| ask(&engine, request(ids, 1)).usage.cached_tokens;
     let prompts: Vec<_> = (1..4).map(|n| prompt(70, 100, n)).collect();
-    // The second computes all, and makes a snapshot where it leaves the first: in whole blocks.
+    // The second one computes everything, and makes a snapshot where it diverges from the first, rounded to
+    // whole blocks.
     assert_eq!(prompts.iter().map(|ids| cached(ids)).collect::<Vec<_>>(), [0, 0, 64]);
     // A follower waits for the one that computes its prefix.
     let engine = hybrid(|config| config.snapshot_interval = 0);
@@ -193,7 +195,7 @@ fn sessions_of(model: &str) {
     other.restore_session("chat", &saved).unwrap();
     let next = ask(&other, session(&turn));
     assert_eq!((next.usage.cached_tokens, outcome(&next)), (known, want));
-    // Every snapshot is evicted but the session's.
+    // Every snapshot except the session's is evicted.
     let turn = [&turn[..], &next.tokens, &more].concat();
     let known = (turn.len() - more.len()) as u32 - 1;
     (0..40).for_each(|n| drop(ask(&other, request(&prompt(0, 70, 10 + n), 1))));
@@ -213,7 +215,7 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
     let config = EngineConfig {
         model: Some(model),
         threads: 2,
-        // Less than the rows of drafts and the bookkeeping take.
+        // Less than drafted rows and the bookkeeping take.
         memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 100 * shape.row_bytes() as u64,
         kv_type: KvType::F32,
         kv_block_size: 16,
@@ -236,14 +238,14 @@ fn with_mtp(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     })
 }
 
-/// A request whose answer is of two tokens, so that a random model's drafts often stand.
+/// A request whose answer uses only two tokens, so that drafts of a random model are often accepted.
 fn two_words(ids: &[u32], new: u32) -> RequestParams<'static> {
     let mut request = request(ids, new);
     request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
     request
 }
 
-/// As `alone`, without drafts. The model is the same but for its block.
+/// Like `alone`, without drafts. The model is the same, without its block.
 fn undrafted(ids: &[u32], new: u32) -> (Vec<u32>, Vec<(u32, u32)>) {
     let engine = hybrid(|config| (config.max_batch_size, config.threads) = (1, 1));
     outcome(&ask(&engine, two_words(ids, new)))
@@ -281,8 +283,8 @@ fn drafts_of_a_block_go_on_as_their_sequence_does() {
     let stats = tight.stats();
     assert!(stats.preemptions > 0 && stats.accepted_tokens > 0, "{stats:?}");
 
-    // A chat: each turn continues from its snapshot, then from a saved session. With one draft in each step, those that
-    // stand are those of a sequence that computed everything.
+    // A chat: each turn continues from its snapshot, then from a saved session. With one draft in each step, the
+    // accepted drafts are those of a sequence that computed everything.
     let accepted =
         |answer: &Answer| (outcome(answer), answer.usage.drafted_tokens, answer.usage.accepted_tokens);
     let one_draft = || with_mtp(|config| config.draft_tokens = 1);
@@ -305,7 +307,7 @@ fn drafts_of_a_block_go_on_as_their_sequence_does() {
     let saved = engine.save_session("chat").unwrap();
     assert!(hybrid(|_| ()).restore_session("chat", &saved).is_err());
 
-    // The request decides.
+    // The request's setting takes precedence.
     let looked_up = RequestParams { speculation: Some(Speculation::Lookup), ..two_words(&prompts[0], 40) };
     let off = RequestParams { speculation: Some(Speculation::Off), ..two_words(&prompts[0], 40) };
     for request in [looked_up, off] {

@@ -1,5 +1,5 @@
-//! Latent attention in an engine: the bits of a sequence alone in any company and chunks, from the prefix cache, after
-//! preemption, with drafts and in sessions; one row of each position in the cache.
+//! Latent attention in an engine: a sequence has the same bits alone and in any batch and chunks, from the prefix
+//! cache, after preemption, with drafts and in sessions. The cache has one row for each position.
 
 use crate::engine_goldens::*;
 use crate::engine_support::*;

@@ -8,7 +8,7 @@ use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
 use bn_engine::ops::{KvCache, OpSet, RaggedBatch};
 use std::sync::{Arc, Mutex};
 
-/// All logits are 0.
+/// A model whose logits are all 0.
 struct Flat(Facts, KvShape);
 
 impl Model for Flat {

@@ -1,4 +1,4 @@
-//! Pauses, changes of the number of threads while requests run, and weights that an idle engine lets go.
+//! Pauses, changes of the number of threads while requests run, and the release of an idle engine's weights.
 
 use crate::common::root;
 use crate::engine_support::*;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// The steps of a request, which stops in the third one until it may go on.
+/// Controls the steps of a request, which stops in the third one until it may go on.
 #[derive(Default)]
 struct Steps {
     seen: AtomicU32,

@@ -214,7 +214,7 @@ fn poor() -> Engine {
             config.memory_limit_bytes = free.memory_used_bytes + more;
         })
     };
-    // Requests get their share first, and KV the rest. So they get no more than they need while KV lacks
+    // Requests get their share first, and KV the rest, so requests get no more than they need while KV lacks
     // memory.
     let mut engines = (0..).map(|n| limited(n << 14));
     let engine = engines.find(|engine| 2 * engine.stats().kv_blocks_total > free.kv_blocks_total).unwrap();
@@ -415,7 +415,7 @@ fn blocks_that_sessions_share_count_once() {
     }
     let stats = engine.stats();
     assert!(stats.sessions == 2 && stats.session_blocks > 5, "{stats:?}");
-    // Whole blocks exist once; each session has its own end.
+    // Whole blocks are shared; each session has its own last block.
     assert_eq!(stats.kv_blocks_used, 6);
 }
 

@@ -1,4 +1,5 @@
-//! Decoders that score pairs of texts: as transformers does, in any company, from each form of their files.
+//! Decoders that score pairs of texts: the scores of transformers, in any batch, from each form of their
+//! files.
 
 use crate::common;
 use crate::engine_support::*;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 const NAME: &str = "qwen3-reranker";
-/// The prompt of Qwen3-Reranker as folders have it that sentence-transformers reads.
+/// The prompt of Qwen3-Reranker, as in folders that sentence-transformers reads.
 const TEMPLATE: &str = r#"{%- set instruction = messages | selectattr("role", "eq", "system") | map(attribute="content") | first | default("Given a web search query, retrieve relevant passages that answer the query") -%}
 {%- set query_text = messages | selectattr("role", "eq", "query") | map(attribute="content") | first -%}
 {%- set document_text = messages | selectattr("role", "eq", "document") | map(attribute="content") | first -%}
@@ -68,7 +69,7 @@ fn ids(case: &Value) -> RequestParams<'_> {
 fn check(what: &str, engine: &Engine, request: RequestParams, want: f64) {
     let answer = ask(engine, request);
     let [got] = answer.vector[..] else { panic!("{what}: {:?}", answer.vector) };
-    // Relative, also of the rest to 1.
+    // Relative errors, also of the distance to 1.
     let logit = |p: f64| (p / (1.0 - p)).ln();
     let near = (logit(f64::from(got)) - logit(want)).abs() < 5e-5 || (f64::from(got) - want).abs() < 1e-6;
     assert!(near, "{what}: {got} for {want}");
@@ -110,7 +111,7 @@ fn folders_say_by_module_template_or_card_what_they_are() {
         {"path": "", "type": "sentence_transformers.base.modules.transformer.Transformer"},
         {"path": "1_LogitScore", "type": "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"}
     ]);
-    // Under another name.
+    // The same model under another name.
     let renamed = |copy: Copy| {
         let to = copy.0.with_file_name(copy.0.file_name().unwrap().to_string_lossy().replace("qwen3-r", "r"));
         std::fs::rename(&copy.0, &to).unwrap();
@@ -193,7 +194,7 @@ fn company_chunks_and_the_prefix_cache_change_no_bit() {
     }
 }
 
-/// The rows of a score are taken from the head as it is at run time.
+/// The rows for a score are taken from the head in its type at run time.
 #[test]
 fn other_types_of_weights_score_alike() {
     let options = LoadOptions { embedding: WeightType::Q8_0, ..Default::default() };

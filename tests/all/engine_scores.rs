@@ -72,7 +72,7 @@ fn they_are_the_models_own() {
                 let (got, want) = (f64::from(f32::from_bits(*bits)), want[*token as usize]);
                 assert!((got - want).abs() < 1e-4, "position {i}, token {token}: {got} for {want}");
             }
-            // The two most likely ones, by what they have: two may have the same.
+            // The two most likely ones, compared by value, since two may have the same.
             let mut best = want;
             best.sort_unstable_by(|a, b| b.total_cmp(a));
             for (&(token, bits), want) in of[1..3].iter().zip(&best) {

@@ -20,7 +20,7 @@ const LAYERS: [&str; 13] = [
     "base",
 ];
 
-/// Lines.
+/// Maximum number of lines.
 const FILE_LIMIT: usize = 600;
 /// A model family is data.
 const FAMILY_LIMIT: usize = 120;
@@ -128,7 +128,7 @@ fn imports_go_down() {
 fn only_ffi_speaks_c() {
     for source in sources() {
         let exports = without_tests(&source.text).lines().any(|line| code(line).contains("no_mangle"));
-        // It stands in for a function of the C library.
+        // It replaces a function of the C library.
         let stands_in = source.path.ends_with("os/windows/fma.rs");
         assert!(source.layer == 0 || stands_in || !exports, "{} exports a C symbol", source.path.display());
     }

@@ -57,7 +57,7 @@ fn peft_computes_the_same() {
             for threads in [1, 2] {
                 let model = load_file(model, threads).unwrap();
                 let opened = open(&model, &adapter).unwrap_or_else(|e| panic!("{adapter}: {e}"));
-                // No more than an engine sets aside for it.
+                // It takes no more than an engine sets aside for it.
                 let file = AdapterFile::open(&root().join(&adapter).to_string_lossy()).unwrap();
                 assert_eq!(opened.bytes, file.bytes(), "{what}");
                 let lora = Arc::new(opened.lora);
@@ -154,7 +154,7 @@ fn refused(model: &Running, path: &str, status: Status, words: &[&str]) {
     words.iter().for_each(|word| assert!(error.message.contains(word), "no '{word}' in: {error}"));
 }
 
-/// Products that take no adapter, and files whose rows or factors are in another form than the model's.
+/// Products that accept no adapter, and files whose rows or factors are in another form than the model's.
 #[test]
 fn what_takes_no_adapter_is_refused_by_name() {
     let copy = Copy::of_folder("adapters", "llama");
@@ -258,7 +258,7 @@ fn files_that_are_wrong_are_refused_by_name() {
     };
     let names = &["layers.0.self_attn.q_proj.lora_A", "layers.7.self_attn.q_proj.lora_A"];
     refused(&renamed(names[0], names[1]), Status::BadModel, &["layers.7.self_attn.q_proj", "lora_B"]);
-    // Of a product inside of the model it would be another model's.
+    // A name of a product inside the model would be that of another model.
     refused(&renamed("q_proj.lora_A", "q_.base_layer"), Status::Unsupported, &["no pair"]);
     refused(&renamed("q_proj.lora_A", "q_proj.lora_X"), Status::Unsupported, &["no pair"]);
     refused(

@@ -11,7 +11,7 @@ fn soft_caps_out_of_range() {
         }
         unsupported(llama().f32(&format!("llama.{key}"), 30.0), &[key]);
         unsupported(gemma3().f32(&format!("gemma3.{key}"), 30.0), &[key]);
-        // Old files do not say, and mean the published caps; 0 is none.
+        // Old files have no such keys, and mean the published caps; 0 means none.
         assert!(open(gemma2().without_key(&format!("gemma2.{key}")).bytes()).is_ok());
         assert!(open(gemma2().f32(&format!("gemma2.{key}"), 0.0).bytes()).is_ok());
     }

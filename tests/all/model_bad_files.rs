@@ -92,7 +92,7 @@ fn no_file_an_empty_one_and_a_foreign_one() {
     let path = |name: &str| std::env::temp_dir().join(format!("bn-bad-{}-{name}", std::process::id()));
     let missing = path("missing").to_string_lossy().into_owned();
     refused(open_path(&missing), Status::Io, &[&missing]);
-    // Without the separator at its end that it has on Windows.
+    // Without the separator that it ends with on Windows.
     let directory = std::env::temp_dir().components().collect::<std::path::PathBuf>();
     let directory = directory.to_string_lossy().into_owned();
     refused(open_path(&directory), Status::Io, &[&directory, "config.json"]);
@@ -122,7 +122,7 @@ fn architectures_and_features_that_are_not_ours() {
     unsupported(llama().u32("llama.attention.value_length", 32), &["value_length", "32"]);
     unsupported(llama().random("blk.1.ffn_gate_exps.weight", &[8], 1), &["'blk.1.ffn_gate_exps.weight'"]);
     unsupported(llama().random("blk.2.attn_norm.weight", &[HIDDEN], 1), &["'blk.2.attn_norm.weight'"]);
-    // A factor of 1 scales nothing; converters write it.
+    // A factor of 1 has no effect; converters write it.
     let harmless = llama().str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", 1.0);
     assert!(open(harmless.bytes()).is_ok());
 }
@@ -167,7 +167,7 @@ fn features_that_are_not_ours() {
         ("residual_scale", 0.5),
         ("rope.scaling.yarn_log_multiplier", 0.1),
         ("rope.scaling.yarn_ext_factor", 0.5),
-        // Without yarn it would have nothing to multiply.
+        // Without YaRN it would have no effect.
         ("rope.scaling.attn_factor", 1.2),
     ] {
         let key = format!("llama.{key}");
@@ -192,7 +192,7 @@ fn namespaces_that_nobody_knows() {
         ("xielu.alpha_p", Value::F32(0.8)),
         ("diffusion.shift_logits", Value::Bool(true)),
         ("prism.rotation", Value::U32(128)),
-        // Belong to other architectures.
+        // These keys belong to other architectures.
         ("qwen3.attention.head_count", Value::U32(2)),
         ("nomic-bert.pooling_type", Value::U32(1)),
     ] {
@@ -370,7 +370,7 @@ fn keys_of_single_families_are_used() {
     assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 0)));
     assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 40)));
     assert_ne!(plain, run(llama().f32("llama.attention.scale", 0.1)));
-    // Two layers, neither the sixth: both are local.
+    // Of these two layers neither is the sixth, so both are local.
     let gemma = run(gemma3());
     assert_eq!(gemma, run(gemma3().f32("gemma3.rope.freq_base", 1e6)));
     assert_ne!(gemma, run(gemma3().f32("gemma3.rope.freq_base_swa", 1e6)));

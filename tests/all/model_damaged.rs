@@ -1,5 +1,5 @@
 //! Every golden model with one key or one tensor changed: it is refused in a sentence that names the place, or it runs.
-//! A family is reached as soon as it has a golden model.
+//! A family is covered as soon as it has a golden model.
 
 use crate::common::gguf::{File, Tensor, Value};
 use crate::common::{Running, SPARE_STATES, gguf_read, load_source, root};
@@ -12,8 +12,8 @@ use bn_engine::ops::{RaggedBatch, SeqRows, StateRows};
 use serde_json::{Value as Json, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The golden models in files or in folders; those that differ in their types of tensors alone say nothing new. Rerankers
-/// are not in the index.
+/// The golden models in files or in folders; those that differ only in their tensor types add nothing. Rerankers are
+/// not in the index.
 fn models(are_folders: bool) -> Vec<String> {
     let entries =
         std::fs::read_dir(root().join("tests/golden/models")).expect("models").map(|entry| entry.unwrap());
@@ -58,7 +58,7 @@ fn run(model: &Running) -> Result<bool, Error> {
     Ok(results.iter().all(|x| x.is_finite()))
 }
 
-/// Of what changes bytes of weights, which are not all looked at.
+/// Suffix of changes of weight bytes, not all of which are checked.
 const WEIGHTS: &str = "of other bytes";
 
 /// Collects what went wrong, so that one run shows all of it.
@@ -79,7 +79,7 @@ impl Findings {
                 return self.bad.push(format!("{what}: has results that are no numbers"));
             }
             Ok(Ok(Ok(_))) => return self.ran += 1,
-            // A model that is too long or large for this step is one that runs.
+            // A model that is too long or large for this step counts as one that runs.
             Ok(Ok(Err(error))) if error.status == Status::InvalidArgument => return self.ran += 1,
             Ok(Ok(Err(error))) => return self.bad.push(format!("{what}: was taken, and then: {error}")),
             Ok(Err(error)) => error,
@@ -98,7 +98,7 @@ impl Findings {
     }
 }
 
-/// Values in place of a key's own.
+/// Values to put in place of a key's own.
 fn others(value: &Value) -> Vec<Value> {
     let mut others = vec![
         Value::U32(0),
@@ -185,7 +185,7 @@ fn gguf_files_with_one_change_are_refused_or_run() {
     findings.end();
 }
 
-/// Values in place of a configuration's own.
+/// Values to put in place of a configuration's own.
 fn odd_values() -> Vec<Json> {
     let long: Vec<u32> = (0..40).collect();
     vec![
@@ -222,7 +222,7 @@ fn pointers(json: &Json, at: String, found: &mut Vec<String>) {
     }
 }
 
-/// On one thread, whose pool is made sooner.
+/// On one thread, because its pool is made faster.
 fn load(copy: &Copy) -> Result<Running, Error> {
     load_source(&Source::File(copy.path()), &LoadOptions::default(), 1)
 }

@@ -123,7 +123,7 @@ fn tensors_missing_odd_and_of_wrong_shape_or_type() {
     bad("llama-f32", &turned, Status::BadModel, &[Q_PROJ, "shape"]);
     let integers = |h: &mut Value| h[Q_PROJ]["dtype"] = json!("I32");
     bad("llama-f32", &integers, Status::Unsupported, &[Q_PROJ, "I32", "BF16"]);
-    // Packed weights without quantization_config, and a quantization_config without packed weights.
+    // Packed weights without a quantization_config, and a quantization_config without packed weights.
     Copy::of("falcon3-ternary")
         .config(|c| c["quantization_config"] = Value::Null)
         .refused(Status::BadModel, &[Q_PROJ, "shape"]);
@@ -417,7 +417,7 @@ fn ternary_weights_for_who_was_trained_for_them() {
         let loaded = open(&path(name), &options).unwrap();
         bits(&alone(&loaded, &[vec![1, 2, 3, 4, 5]], 16))
     };
-    // Stored as ternary: nothing is left to convert.
+    // The weights are stored as ternary, so nothing is left to convert.
     for name in ["bitnet-online", "bitnet-offline", "falcon3-ternary", "bitnet-1bitllm"] {
         assert_eq!(run(name, options(Ternary, Keep, Keep)), run(name, LoadOptions::default()), "{name}");
     }

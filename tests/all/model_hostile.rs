@@ -78,7 +78,7 @@ fn or_hangs<T>(what: String, f: impl FnOnce() -> T) -> T {
     let (done, ended) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
         if ended.recv_timeout(std::time::Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
-            // Not by eprintln, whose line the test would capture and lose.
+            // Not with eprintln, whose line the test would capture and lose.
             let _ = writeln!(std::io::stderr(), "{what}: no end after a minute");
             std::process::abort();
         }
@@ -116,7 +116,7 @@ fn mutant(rng: &mut Rng, bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whatever stands in a file's place: an answer that names it, and no wait for a pipe or the end of a device.
+/// Whatever is in a file's place, the error names it, and no call waits for a pipe or the end of a device.
 #[cfg(unix)] // kinds of files that Windows does not have
 #[test]
 fn links_pipes_devices_and_folders_in_place_of_files() {

@@ -42,7 +42,7 @@ fn gates_in_one(file: File) -> File {
     joined(file, "blk.0.ssm_ba.weight", [BETA, ALPHA], &pieces)
 }
 
-/// Of each key head q, k, then v and the gate of its two value heads.
+/// Joins inputs: for each key head q, k, then v and the gate of its two value heads.
 fn inputs_in_one(file: File) -> File {
     let of = |head: usize| {
         [(QKV, 16 * head, 16), (QKV, 32 + 16 * head, 16), (QKV, 64 + 32 * head, 32), (GATE, 32 * head, 32)]
@@ -65,7 +65,7 @@ fn products_in_one_matrix_are_the_same_products() {
     bad(gates_in_one(qwen35()), &["'blk.0.ssm_beta.weight'", "missing"]);
 }
 
-/// The same tensors in the order of the one architecture and of the other give different answers.
+/// The same tensors in the order of one architecture or the other give different answers.
 #[test]
 fn heads_have_the_order_of_their_architecture() {
     let renamed = |mut file: File| {
@@ -103,7 +103,7 @@ fn blocks_for_further_tokens_are_left_alone() {
         for n in [3, 4, u32::MAX] {
             bad(more.clone().u32(&further, n), &[&further, &n.to_string()]);
         }
-        // Without the key they are of no part of the model.
+        // Without the key, these tensors belong to no part of the model.
         let extra = more.clone().u32(&all, 2).u32(&further, 0);
         unsupported(extra, &["'blk.2."]);
         assert!(open(more.u32(&further, 0).bytes()).is_err());
@@ -154,10 +154,10 @@ fn tensors_of_recurrent_layers_and_shared_experts() {
     bad(width(0), &["expert_shared_feed_forward_length", "0"]);
     bad(width(31), &["_shexp.weight'", "dimensions"]);
     bad(width(u32::MAX), &["expert_shared_feed_forward_length"]);
-    // Without the key the tensors say it.
+    // Without the key, the tensors determine it.
     let said = qwen35moe().without_key("qwen35moe.expert_shared_feed_forward_length");
     assert!(run(&said) == run(&qwen35moe()));
-    // No layer is dense, so that width has no use.
+    // No layer is dense, so that width is unused.
     assert!(run(&qwen35moe().without_key("qwen35moe.feed_forward_length")) == run(&qwen35moe()));
     assert_eq!(forward(&open(qwen35moe().bytes()).unwrap()).unwrap().len(), 40);
     let quantized =

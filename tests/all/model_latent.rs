@@ -40,7 +40,7 @@ fn keys_out_of_range() {
     }
     bad(with("expert_used_count", 3), &["expert_used_count", "3"]);
     unsupported(with("expert_gating_func", 4), &["expert_gating_func"]);
-    // A latent of queries that the tensors do not have.
+    // A latent of queries for which there are no tensors.
     bad(deepseek2().without_key(&key("attention.q_lora_rank")), &["'blk.0.attn_q.weight'"]);
 }
 
@@ -52,7 +52,7 @@ fn tensors() {
         bad(deepseek2().change(&name, |t| t.dims[0] /= 2), &[&name]);
     }
     bad(deepseek2().without("blk.0.attn_k_b.weight"), &["'blk.0.attn_kv_b.weight'"]);
-    // Without its bias another choice is made, and the file is read.
+    // Without its bias the router chooses differently, and the file is read.
     assert!(run(&deepseek2()) != run(&deepseek2().without("blk.1.exp_probs_b.bias")));
     let extra = deepseek2().random("blk.0.attn_kv_b.weight", &[LATENT[3], 2 * (LATENT[0] + LATENT[2])], 3);
     unsupported(extra, &["attn_k_b"]);
@@ -103,11 +103,12 @@ fn keys_are_used() {
     ] {
         assert!(run(&file) != all);
     }
-    // What the biases say.
+    // The choice that the biases determine.
     assert!(run(&deepseek2().without_key(&key("expert_gating_func"))) == all);
 }
 
-/// As converters write a folder whose layers are all dense: the keys of experts stay, or there are none.
+/// Files that converters write from a folder whose layers are all dense: the keys of experts stay, or there
+/// are none.
 #[test]
 fn no_layer_may_have_experts() {
     let dense = |first: u32| {
@@ -130,7 +131,7 @@ fn no_layer_may_have_experts() {
     bad(dense(1), &["blk.1.ffn_gate_inp"]);
 }
 
-/// Blocks of multi-token prediction are left.
+/// Blocks of multi-token prediction are ignored.
 #[test]
 fn blocks_behind_the_layers() {
     let more = deepseek2()
@@ -187,7 +188,7 @@ fn requantized() {
         load_source(&Source::File(path), &options, 1)
     };
     assert!(of("deepseek-v3.gguf", WeightType::Keep).is_ok());
-    // Rows of 24 and 20 columns are no blocks of 32.
+    // Rows of 24 and 20 columns are not whole blocks of 32.
     let error = of("deepseek-v3.gguf", WeightType::Q8_0).err().unwrap();
     assert!(error.message.contains("tensor '"), "{error}");
     // K and V weights of all heads in one matrix, whose rows are taken apart.

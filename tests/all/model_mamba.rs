@@ -58,7 +58,7 @@ fn tensors() {
     }
 }
 
-/// Without norm or bias a layer computes something else, and is read.
+/// A layer without norm or bias computes something else, but is read.
 #[test]
 fn parts_that_some_files_lack() {
     for (file, _) in FILES {

@@ -121,7 +121,7 @@ fn hidden_states_follow_what_is_certain() {
     let mut chat = Chat::new(&model);
     chat.run(&tokens[..20], 0, &[(1, 2), (16, 3)]);
     assert!(chat.hidden(2) == after(1) && chat.hidden(3) == after(16) && chat.hidden(SLOT) == after(20));
-    // Of five drafts two stand.
+    // Two of five drafts are accepted.
     chat.run(&tokens[20..26], 5, &[]);
     assert!(chat.hidden(SLOT) == after(21));
     let accept = |rows, first| [Accepted { slot: SLOT, first, rows }];
@@ -144,7 +144,7 @@ fn with_block(file: File, name: &str) -> File {
         .random(&own("nextn.eh_proj"), &[2 * HIDDEN, HIDDEN], 201)
         .random(&own("nextn.enorm"), &[HIDDEN], 202)
         .random(&own("nextn.hnorm"), &[HIDDEN], 203);
-    // The block is of attention, as the second layer.
+    // The block has attention, like the second layer.
     let layer: Vec<_> =
         file.tensors.iter().filter(|tensor| tensor.name.starts_with("blk.1.")).cloned().collect();
     file.tensors.extend(layer.into_iter().map(|mut tensor| {

@@ -52,7 +52,7 @@ fn hybrids() {
 fn residuals_that_f16_could_not_hold() {
     for (golden, copy) in large_residuals() {
         check(&golden, 9);
-        // K and V in F16 hold what is made of the normed residual.
+        // K and V in F16 hold values computed from the normed residual.
         let loaded = copy.load().unwrap();
         let logits = |kind| {
             let mut session = Session::with_kv(&loaded, &golden.sequences, kind, 16, 7);

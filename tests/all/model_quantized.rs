@@ -41,7 +41,7 @@ fn a_product_has_all_its_tensors() {
         ("awq", "qzeros"),
     ] {
         let name = of_q_proj(part);
-        // It belongs to a layer that is not there.
+        // It belongs to a layer that does not exist.
         let rename = |h: &mut Value| {
             let gone = h.as_object_mut().unwrap().remove(&name).unwrap();
             h[format!("model.layers.1.mlp.up_proj.{part}")] = gone;
@@ -60,7 +60,7 @@ fn a_product_has_all_its_tensors() {
     {
         bad("fp8-tensor", &|h| h[stray] = empty.clone(), Status::Unsupported, &[stray]);
     }
-    // Weights that are left as they are have no scale.
+    // Weights that are not quantized have no scale.
     let scale = "model.layers.0.mlp.down_proj.weight_scale";
     bad("fp8-channel", &|h| h[scale] = empty.clone(), Status::Unsupported, &[scale, "BF16"]);
 }
@@ -91,7 +91,7 @@ fn shapes_fit_the_weights() {
             "{name}: {error}"
         );
     }
-    // Three bits, or a width that is none.
+    // Three bits, or an invalid width.
     for (folder, part) in [("int4-moe", "weight_packed"), ("gptq", "qweight")] {
         bad(folder, &shape(part, json!([512])), Status::Unsupported, &[part, "integers of 4 or 8 bits"]);
     }
@@ -121,10 +121,10 @@ fn numbers_are_weights() {
         changed(folder, &of_q_proj(part), |bytes| bytes[7] = 0x80)
             .refused(Status::BadModel, &[part, "group"]);
     }
-    // A list that was never filled stands for groups in order.
+    // A list of zeros means groups in order.
     let unfilled = changed("int4-order", &of_q_proj("weight_g_idx"), |bytes| bytes.fill(0xff));
     assert!(unfilled.load().is_ok());
-    // Biases of zeros are left out, others are not.
+    // Biases of zeros are ignored, others are not.
     changed("gptq", &of_q_proj("bias"), |bytes| bytes[9] = 1).refused(Status::Unsupported, &["attn_q.bias"]);
 }
 

@@ -38,7 +38,7 @@ fn an_open_file_may_be_closed_and_stand_anywhere() {
     }
 }
 
-/// Of files and of folders, beyond the 260 characters of old Windows programs.
+/// Paths of files and of folders beyond the 260 characters of old Windows programs.
 #[test]
 fn paths_may_be_long_and_in_any_script() {
     let top = std::env::temp_dir().join(format!("bn-sources-{}-深い 道", std::process::id()));
@@ -85,7 +85,7 @@ fn memory_may_begin_anywhere() {
 #[test]
 fn what_is_no_file_of_ours_is_refused() {
     let source = |file: &File| Source::open_file(file, "a file".into());
-    // On Windows, a pipe is refused in other words, and std opens no folder.
+    // On Windows, a pipe is refused with another message, and std cannot open folders.
     #[cfg(unix)]
     {
         let (ends, _keep) = std::io::pipe().expect("a pipe");

@@ -1,4 +1,4 @@
-//! What meets zeros of ReLU² is not read, and nothing else changes.
+//! Weights that are multiplied by zeros of ReLU² are not read, and nothing else changes.
 
 use crate::common::{load_source, root};
 use crate::engine_goldens::*;

@@ -1,4 +1,4 @@
-//! Answers that other parsers' public tests have, and what they are here (`tests/golden/replies`).
+//! Answers from the public tests of other parsers, and the expected results here (`tests/golden/replies`).
 
 use bn_engine::text::Chat;
 use bn_engine::text::reply::{Known, Reply, ReplyParts, Sink, Thoughts, format_named, thoughts_named};

@@ -88,7 +88,7 @@ fn originals_render_as_transformers_renders_them() {
     assert!(agreed > 0);
 }
 
-/// Text from a chat is never the template's own, wherever it is: contents, arguments, names, schemas,
+/// Text from a chat never counts as the template's own, wherever it is: contents, arguments, names, schemas,
 /// variables.
 #[test]
 fn nothing_in_a_chat_makes_control_tokens() {

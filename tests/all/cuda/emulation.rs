@@ -6,7 +6,7 @@ use super::*;
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn one_launch_takes_all_matrices_of_a_type() {
-    let emulated = Emulated::obedient();
+    let emulated = Emulated::emulated();
     // Launches of a layer, and beside the layers. Quantized types make their rows first and then quantize them.
     let known = [
         ("falcon-e-ternary", 2 * 11 + 6),
@@ -26,11 +26,11 @@ fn one_launch_takes_all_matrices_of_a_type() {
     }
 }
 
-/// As on an A100 and an L40, and where each kernel has some already.
+/// As on an A100 and an L40, and with static shared memory in each kernel.
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn devices_with_less_shared_memory_give_the_same_answers() {
-    let emulated = Emulated::obedient();
+    let emulated = Emulated::emulated();
     let all = |kind: KvType| answers(&engine("cuda:0", |config| config.kv_type = kind));
     for kind in [KvType::F16, KvType::F32] {
         emulated.reset();
@@ -46,7 +46,7 @@ fn devices_with_less_shared_memory_give_the_same_answers() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_graph_that_cannot_be_launched_is_done_without() {
-    let emulated = Emulated::obedient();
+    let emulated = Emulated::emulated();
     let device = engine("cuda:0", |_| ());
     let want = answers(&device);
     let request = || vec![text(PROMPTS[0], 12), text(PROMPTS[1], 12)];
@@ -56,7 +56,7 @@ fn a_graph_that_cannot_be_launched_is_done_without() {
     };
     let first = tokens(&device.submit(request()).unwrap());
     emulated.fail(c"cuGraphLaunch", 2);
-    // Each of the failed step runs alone, and the next ones of its size together.
+    // Each sequence of the failed step runs alone, and later steps of its size run together.
     assert_eq!(tokens(&device.submit(request()).unwrap()), first);
     answers(&device).iter().zip(&want).for_each(|(got, want)| same(got, want));
 }
@@ -64,7 +64,7 @@ fn a_graph_that_cannot_be_launched_is_done_without() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn memory_that_a_device_lacks_is_refused() {
-    let emulated = Emulated::obedient();
+    let emulated = Emulated::emulated();
     let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
         emulated.memory(-1, bytes);
         let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
@@ -90,7 +90,7 @@ fn memory_that_a_device_lacks_is_refused() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_lost_device_ends_its_engine_and_no_other() {
-    let emulated = Emulated::obedient();
+    let emulated = Emulated::emulated();
     let (device, cpu) = (engine("cuda:0", |_| ()), engine("cpu", |_| ()));
     ask(&device, text(PROMPTS[0], 3));
     emulated.fail(c"cuLaunchKernelEx", 700);
@@ -100,7 +100,7 @@ fn a_lost_device_ends_its_engine_and_no_other() {
         assert_eq!(answer.finish, FinishReason::Failed as i32);
         assert!(answer.message.contains("cuda:0 was lost: CUDA_ERROR_ILLEGAL_ADDRESS"), "{}", answer.message);
     }
-    // It is closing, and then dead.
+    // The engine is closing, and then dead.
     let refused = || device.submit(vec![text("more", 3)]).err().unwrap().status;
     let closing = std::iter::repeat_with(refused).find(|status| *status != Status::Shutdown);
     assert_eq!(closing, Some(Status::EngineDead));

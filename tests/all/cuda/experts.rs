@@ -16,7 +16,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes the folder with routers and the embedding in F32 where they are BF16, so that all of it has the CPU's bits.
+/// Writes the folder with routers and the embedding in F32 instead of BF16, so that all results have the CPU's bits.
 fn in_f32(to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for file in std::fs::read_dir(root().join(FOLDER)).unwrap() {
@@ -55,12 +55,12 @@ fn on(model: &str, device: &str, batch: u32) -> Engine {
     })
 }
 
-/// In blocks, a mixture has the CPU's bits; in BF16 a row's bits are those that it has alone.
+/// With block types, a mixture has the CPU's bits; in BF16, a row has the bits that it has alone.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn rows_choose_their_experts_in_graphs() {
     let driver = Emulated::new();
-    let graphs = || if driver.obeys() { driver.launches()[1] } else { 0 };
+    let graphs = || if driver.is_emulated() { driver.launches()[1] } else { 0 };
     let scratch = Scratch(std::env::temp_dir().join(format!("bn-experts-{}", std::process::id())));
     let (folder, file) = (scratch.0.join("folder"), scratch.0.join("q8_0.gguf"));
     in_f32(&folder);
@@ -79,6 +79,6 @@ fn rows_choose_their_experts_in_graphs() {
         for (id, want) in ids.iter().zip(&want) {
             assert_eq!(outcome(&answers[id]), *want, "{model}");
         }
-        assert!(!driver.obeys() || graphs() > before + 3, "{model}: {before}, {}", graphs());
+        assert!(!driver.is_emulated() || graphs() > before + 3, "{model}: {before}, {}", graphs());
     }
 }

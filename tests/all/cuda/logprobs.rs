@@ -47,12 +47,12 @@ fn log_probabilities_of_what_a_device_draws_are_the_hosts() {
     };
     let want = all(&engine("cpu", exact), requests());
     let device = engine("cuda:0", exact);
-    let counts = || if driver.obeys() { driver.counts() } else { Default::default() };
+    let counts = || if driver.is_emulated() { driver.counts() } else { Default::default() };
     let (before, steps) = (counts(), device.stats().steps);
     let got = all(&device, requests());
     let (after, steps) = (counts(), device.stats().steps - steps);
     got.iter().zip(&want).for_each(|(got, want)| same(got, want));
-    if driver.obeys() {
+    if driver.is_emulated() {
         assert!(after.reads - before.reads <= steps, "tokens and reports come in one copy, and no row");
         assert!(after.graph_launches > before.graph_launches + 5, "steps that repeat are graphs");
     }
@@ -68,7 +68,7 @@ fn log_probabilities_of_what_a_device_draws_are_the_hosts() {
     assert!(drafts.stats().accepted_tokens > 0);
 }
 
-/// Next to a row that the host draws from, as it asks for the chain's probabilities.
+/// Next to a row from which the host draws, because it asks for the chain's probabilities.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn reports_and_rows_come_of_one_step() {

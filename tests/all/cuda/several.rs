@@ -3,7 +3,7 @@
 use super::*;
 
 fn driver(devices: c_int) -> Emulated {
-    let driver = Emulated::obedient();
+    let driver = Emulated::emulated();
     driver.devices(devices);
     driver.memory(-1, 1 << 30);
     driver

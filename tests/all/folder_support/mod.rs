@@ -104,8 +104,8 @@ impl Copy {
     }
 }
 
-/// Models in F16 and BF16 whose first token has a residual like those of real models, which reach 98,538 (Gemma 3 270M):
-/// 65,504, the largest F16, and 98,304. The logits of the references are not theirs.
+/// Models in F16 and BF16 whose first token has a residual like those of real models, which reach 98,538 (Gemma 3
+/// 270M): 65,504, the largest F16, and 98,304. The reference logits do not apply to them.
 pub fn large_residuals() -> [(Golden, Copy); 2] {
     [("llama-f16", 0x7BFFu16), ("llama-bf16", 0x47C0)].map(|(name, element)| {
         let golden = Golden::models(|_| true).into_iter().find(|golden| golden.case == name).expect(name);

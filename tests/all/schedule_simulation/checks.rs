@@ -14,7 +14,7 @@ const RETRY: u32 = 16;
 /// Requirements on a plan, from the state before it. Every need is computed without the cache, so never too
 /// low.
 pub struct Expected {
-    /// The first in line, if there is room for it or preemption must make some.
+    /// The first sequence in the queue, if there is room for it or preemption must make some.
     head: Option<SeqId>,
     /// Sequences that fit without preemption.
     fit: Vec<SeqId>,
@@ -98,7 +98,7 @@ fn must_admit(world: &World, head: SeqId, running: &[SeqId]) -> bool {
     let free_slot = running.len() < world.setting.config.max_batch_size as usize;
     let (mut room, need) = (available(world), need(world, head, running));
     if room >= need && free_slot {
-        // Perhaps later: it is not tried in every plan.
+        // It may be admitted later, as it is not tried in every plan.
         return false;
     }
     let patient = world.now - live.since >= PATIENCE_NS && room < need && free_slot;
@@ -191,8 +191,8 @@ impl World {
     }
 
     /// Invariant 4's second half: in a step with decode rows, prompts take the rest of the target time, or
-    /// three quarters of the decode rows' time if that is more. The one row that the first in line always
-    /// gets may exceed it.
+    /// three quarters of the decode rows' time if that is more. The one row that the first in the queue
+    /// always gets may exceed it.
     fn check_time(&mut self, plan: &Plan) {
         let (decodes, prompts) = plan.entries.split_at(plan.decode_rows as usize);
         if decodes.is_empty() || prompts.is_empty() {

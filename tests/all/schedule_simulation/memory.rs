@@ -1,5 +1,5 @@
-//! A simulated KV memory: every position holds its token and a hash of all tokens up to it, as real K and V depend on all
-//! of them. A row that reads another sequence's position, or a stale one, sees it.
+//! A simulated KV memory: every position holds its token and a hash of all tokens up to it, as real K and V depend on
+//! all of them. A row that reads another sequence's position, or a stale one, detects it.
 
 use super::model::Live;
 use crate::common::rng::mix;
@@ -73,7 +73,7 @@ impl Memory {
         self.states[slot as usize] = (end, hash_of(live, end));
     }
 
-    /// Useless contents, as a failed pass leaves them.
+    /// Writes useless contents, as a failed pass leaves them.
     pub fn spoil_states(&mut self, scheduler: &Scheduler, seq: SeqId) {
         let saves = scheduler.saves(seq).map(|save| save.slot);
         for slot in scheduler.state_slot(seq).into_iter().chain(saves) {
@@ -120,7 +120,7 @@ impl Memory {
         hash
     }
 
-    /// Useless contents, as a failed pass leaves them.
+    /// Writes useless contents, as a failed pass leaves them.
     pub fn spoil(&mut self, table: &[u32], start: u32, rows: u32) {
         for position in start..start + rows {
             let at = self.at(table, position);

@@ -3,7 +3,7 @@
 use crate::common::rng::{Rng, mix};
 use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
 
-/// Different tokens: few, so that unrelated texts often begin alike.
+/// Number of different tokens: few, so that unrelated texts often begin alike.
 const VOCAB: u64 = 3;
 
 /// A live request, and the model of its state.

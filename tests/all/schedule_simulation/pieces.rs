@@ -1,7 +1,7 @@
 //! The tests of a simulation: four pieces of many worlds, and a replay by seed.
 
 /// Tests for a `World` whose `run(steps)` returns a tally and a digest. The `Tally` has `Default`, `add` and
-/// `print`. `assert_all` checks that of a piece.
+/// `print`. `assert_all` checks the tally of a piece.
 macro_rules! pieces {
     ($worlds:expr, $steps:expr, $assert_all:expr) => {
         fn run(first: u64, worlds: u64, steps: u64) -> Tally {

@@ -1,4 +1,4 @@
-//! How long requests wait for each other, on a simulated machine with a known cost.
+//! Waiting times of requests, on a simulated machine with a known cost.
 
 use super::world::Cost;
 use crate::common::rng::mix;
@@ -138,7 +138,7 @@ fn a_prompt_beside_decoding_that_takes_too_long_is_soon_done() {
     assert!(steps.iter().all(|&ns| ns as f64 <= most), "{steps:?}, {decode} without");
 }
 
-/// Its rows alone nearly fill the target, and there is always another short prompt.
+/// The rows of the long prompt alone nearly fill the target, and there is always another short prompt.
 #[test]
 fn a_long_context_gets_its_turn_under_a_target_between_tokens() {
     let target_itl_ns = 14 * MS;

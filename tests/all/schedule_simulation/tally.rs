@@ -1,4 +1,4 @@
-//! Counts how often each thing happened: a simulation that never reaches a case proves nothing about it.
+//! Counts how often each event happened: a simulation that never reaches a case proves nothing about it.
 
 use bn_engine::cache::CacheCounts;
 use bn_engine::schedule::{Events, Scheduler};
@@ -7,7 +7,7 @@ use bn_engine::schedule::{Events, Scheduler};
 pub struct Tally {
     pub worlds: u64,
     pub steps: u64,
-    /// Plans in which the first in line had to be admitted.
+    /// Plans in which the first sequence in the queue had to be admitted.
     pub heads: u64,
     /// Steps with prompts and decode rows.
     pub beside: u64,
@@ -31,7 +31,7 @@ pub struct Tally {
     pub preempted_most: u32,
     /// Consecutive plans that left a fitting sequence waiting.
     pub fitting: u32,
-    /// The longest life, as a share of the allowed one.
+    /// The longest life, as a fraction of the allowed one.
     pub life: f64,
     events: Events,
     cache: CacheCounts,
@@ -137,7 +137,7 @@ impl Tally {
         println!("{:>12.3} of the steps allowed at most", self.life);
     }
 
-    /// Each thing happened often enough to mean something, and no sequence was preempted again and again: 16
+    /// Checks that each event happened often enough, and that no sequence was preempted again and again: 16
     /// times is the maximum in some 6,000 worlds.
     pub fn assert_all(&self, least: u64) {
         assert!(self.preempted_most <= 64, "{} preemptions of one request", self.preempted_most);

@@ -42,7 +42,7 @@ impl Setting {
         let blocks = 4 + rng.below(61) as u32;
         let max_batch_size = 1 + rng.below(16) as u32;
         let positions = u64::from(block_size * blocks);
-        // From many that fit to barely one.
+        // From many requests that fit to barely one.
         let fit = *rng.pick(&[1, 4, 16]);
         let max_prompt = 1 + rng.below((positions / fit).clamp(1, 150)) as u32;
         let config = SchedulerConfig {
@@ -75,10 +75,10 @@ impl Setting {
 
     /// Maximum number of committed steps that a request may take for itself and for each one in front of it.
     ///
-    /// A running sequence that is first in line computes at least one row per step and is never preempted, so
-    /// it ends within `rows` steps. A waiting one that is first is admitted once a batch slot is free, the
-    /// steps are short enough and `PATIENCE_NS` have passed: the first of the running ones ends within `rows`
-    /// steps too, and so does the next, until one is alone.
+    /// A running sequence that is first in the queue computes at least one row per step and is never
+    /// preempted, so it ends within `rows` steps. A waiting one that is first is admitted once a batch slot
+    /// is free, the steps are short enough and `PATIENCE_NS` have passed: the first of the running ones ends
+    /// within `rows` steps too, and so does the next, until one is alone.
     pub fn steps_each(&self) -> u64 {
         let rows = u64::from(self.max_prompt + self.max_new);
         let patience = PATIENCE_NS / (0.95 * self.cost.0) as u64 + 1;
@@ -237,7 +237,7 @@ impl World {
         self.waits(seq);
     }
 
-    /// `seq` is in line from now on, so other sequences may wait longer for it, and it for them.
+    /// `seq` is queued from now on, so other sequences may wait longer for it, and it for them.
     fn waits(&mut self, seq: SeqId) {
         let (each, rank, now) = (self.setting.steps_each(), self.requests.get(seq).rank, self.now);
         let mut in_front = 0;
