@@ -129,7 +129,7 @@ impl Life {
     }
 }
 
-/// Acts as a host, and returns the first error that it got.
+/// Acts as a host, and returns the first error.
 ///
 /// # Safety
 ///
@@ -220,7 +220,7 @@ fn models() -> [Model; 4] {
 const SWEEPS: [(RangeInclusive<usize>, usize); 3] =
     [(OURS..=usize::MAX, 1), (512..=OURS - 1, 3), (0..=511, 61)];
 
-/// Describes a wrong end of a life with a refused allocation, if it was wrong.
+/// Describes the fault of a run with a refused allocation, if there was one.
 fn wrong(run: &Run) -> Option<String> {
     let Run { end, size, trace } = run;
     match end {

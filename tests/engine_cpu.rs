@@ -1,4 +1,4 @@
-//! The CPUs that the engine takes: none while it waits, and by default as many as the process may use, by its
+//! CPU use of the engine: none while it waits, and by default as many CPUs as the process may use, by its
 //! affinity mask and by the quotas of its control groups.
 #![cfg(target_os = "linux")] // /proc, affinity, control groups
 
@@ -46,7 +46,7 @@ fn others() -> Vec<String> {
     found
 }
 
-/// An engine that has worked rests, and one that is paused in the middle of its requests.
+/// An engine rests after its work, and also when it is paused in the middle of its requests.
 fn idle() {
     let engine = engine(4);
     let request = RequestParams {
@@ -90,7 +90,7 @@ fn rest() {
     assert!(rests, "{threads:#?} ran: {now:#?}");
 }
 
-/// Runs on a thread that may use only one CPU, which its threads inherit.
+/// Runs on a thread that may use only one CPU, a limit that new threads inherit.
 fn default_threads_on_one_cpu() -> usize {
     let narrowed = std::thread::spawn(|| {
         // SAFETY: a set of CPUs is plain data; the calls read and write `set` and keep nothing.
@@ -123,8 +123,8 @@ fn child() {
     println!("threads: {}", default_threads());
 }
 
-/// Runs `script` in namespaces of its own, where /proc/$$/cgroup is `group` and /sys/fs/cgroup has no more than this
-/// script makes. Returns its output, or what it says of a failure.
+/// Runs `script` in namespaces of its own, in which /proc/$$/cgroup is `group` and /sys/fs/cgroup has only the files
+/// that the script makes. Returns its output, or its error message.
 fn in_namespaces(group: &str, script: &str) -> Result<String, String> {
     let mut own = format!("mount -t tmpfs none /sys/fs/cgroup && echo '{group}' > /sys/fs/cgroup/self");
     own += " && mount --bind /sys/fs/cgroup/self /proc/$$/cgroup";
@@ -152,7 +152,7 @@ fn threads_in(group: &str, files: &[(&str, &str)]) -> usize {
 
 fn quotas(all: usize) {
     if let Err(why) = in_namespaces("0::/", "") {
-        // Not by println, whose line the test would capture and lose.
+        // Not with println, whose line the test would capture and lose.
         let _ = writeln!(std::io::stderr(), "skipped: quotas of control groups, without namespaces: {why}");
         return;
     }

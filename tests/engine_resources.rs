@@ -15,7 +15,8 @@ fn entries(dir: &str) -> usize {
     std::fs::read_dir(dir).map_or(0, Iterator::count)
 }
 
-/// Threads of this process. One that makes engines is waited for: it is listed for a moment after it was joined.
+/// Number of threads of this process. Waits for threads that made engines, which are listed for a moment after
+/// they were joined.
 fn threads() -> usize {
     let name =
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();

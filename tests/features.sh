@@ -1,7 +1,8 @@
 #!/bin/sh
 # Checks cargo features. Tests and developer programs build the dependencies with the features that the library has by
-# itself, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a second time.
-# The programs of hosts/ are another workspace and use the library as it is installed: none of its packages is in theirs.
+# itself, so that all of them share one build. A dev-dependency that turns on another feature makes candle compile a
+# second time. The programs of hosts/ are another workspace and use the library as it is installed: none of the
+# library's packages is in it.
 set -eu
 list() {
     ${CARGO:-cargo} tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | LC_ALL=C sort -u

@@ -56,7 +56,7 @@ fn each_is_weighed(vocabulary: &Arc<Vocabulary>) {
         let grammars = Grammars::new(1, u64::MAX, || None);
         let before = LIVE.load(SeqCst);
         drop(grammars.guide(vocabulary, &constraint(one), u64::MAX, &uncounted).unwrap());
-        // Its thread has ended.
+        // Wait until its thread has ended.
         let held = grammars.totals().held.bytes();
         let mut taken = 0;
         for _ in 0..1000 {

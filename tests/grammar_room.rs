@@ -1,6 +1,6 @@
 //! Grammars in a process with little address space left (`ulimit -v`): each is refused or compiled, and
 //! nothing aborts. Each limit is tested in a process of its own.
-#![cfg(target_os = "linux")] // Windows limits what is promised, not addresses
+#![cfg(target_os = "linux")] // Windows limits committed memory, not addresses
 
 mod engine_support;
 
@@ -80,7 +80,7 @@ fn few_addresses_refuse_grammars_and_abort_nothing() {
         assert!(run.status.success(), "{shown}");
         let compiled = said.split_once(&format!("{mib}: ")).and_then(|(_, rest)| rest.split(' ').next());
         let compiled: usize = compiled.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{shown}"));
-        // A thread's stack alone takes 256.
+        // A thread's stack alone takes 256 MiB.
         assert!(mib > 256 || compiled == 0, "{shown}");
         assert!(mib < 1000 || compiled >= 3, "{shown}");
         most = most.max(compiled);

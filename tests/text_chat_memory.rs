@@ -136,7 +136,7 @@ fn nasty() -> Vec<(String, bool)> {
         "x".repeat(300_000),
     ];
     let fine = [
-        // Deep, just within the limit.
+        // Nesting just within the limit.
         format!("{{{{ {}1{} }}}}", many("(", 60), many(")", 60)),
         format!("{{{{ x{} }}}}", many("|d", 1000)),
         format!("{{{{ 1{} }}}}", many("+1", 1000)),
@@ -156,7 +156,7 @@ fn nasty() -> Vec<(String, bool)> {
 #[test]
 fn a_strangers_template_ends_within_its_memory() {
     let messages = [Message { role: "user", content: "hello" }];
-    // Objects made once per process are not a template's.
+    // Make the objects that exist once per process, which do not count for a template.
     ChatTemplate::new("{{ messages }}", Vec::new()).unwrap().render(&messages, true).unwrap();
     let (mut most_compiled, mut most_rendered) = (0, 0);
     let run = move || {

@@ -6,7 +6,7 @@
 // MOST_KIB: the C library may keep one engine's KV cache, 33 MiB, for the next one, in any of its arenas.
 enum { ALONE = 2000, SHARING = 200, MOST_BYTES = 262144, MOST_KIB = 65536 };
 
-// Every other engine answers before it is destroyed; the rest are destroyed with a request under way.
+// Every second engine answers before it is destroyed; the others are destroyed with a running request.
 static void once(bn_model *model, const char *path, bool wait) {
     bn_engine_config config;
     bn_request_params params;

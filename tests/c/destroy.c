@@ -43,7 +43,7 @@ static void nap(uint64_t us) {
 
 static void release(record *r, bn_request id) {
     bn_status status = bn_request_free(engine, id, NULL);
-    // Its last callback came before; or the engine is gone.
+    // Its last callback came before, or the engine is gone.
     CHECK(status == BN_OK || status == BN_ERR_NOT_FOUND || status == BN_ERR_INVALID_ARGUMENT);
     r->released += status == BN_OK;
     released += status == BN_OK;
@@ -133,8 +133,8 @@ static void fill(uint64_t *state, question *q) {
     if (p->queue_timeout_ms > 0 && below(state, 2) == 0) p->flags |= BN_REQUEST_DROP_LATE;
 }
 
-// Returns false once the engine is shut down or gone. It may refuse only for lack of room, or because a
-// constraint was not compiled within the request's timeout.
+// Returns false once the engine is shut down or gone. Checks that it refuses only for lack of room, or
+// because a constraint was not compiled within the request's timeout.
 static bool goes_on(bn_status status, bn_error *error) {
     calls++;
     bool gone = status == BN_ERR_SHUTDOWN || (status == BN_ERR_INVALID_ARGUMENT && strstr(error->message, "engine"));
@@ -171,7 +171,7 @@ static bool submit(uint64_t *state) {
     return goes_on(status, &error);
 }
 
-// Blocks, and has no callback: an accepted request returns its answer.
+// A blocking call without a callback: an accepted request returns its answer.
 static bool generate(uint64_t *state) {
     question q;
     bn_event out = {0};
@@ -210,7 +210,7 @@ static bool call(uint64_t *state) {
     default:
         if (below(state, 20) == 0) status = bn_cancel(engine, BN_ANY, &error);
     }
-    // There is no such session; there is, or no block is free.
+    // Either there is no such session, or it exists but no block is free.
     bool none = status == BN_ERR_NOT_FOUND || status == BN_ERR_BUFFER_TOO_SMALL || status == BN_ERR_BUSY;
     return none || goes_on(status, &error);
 }

@@ -1,5 +1,5 @@
-// A small harness: each TEST runs in a process of its own, so that a crash, a hang or a leak is that test's
-// failure and no other's.
+// A small harness: each TEST runs in a process of its own, so that a crash, a hang or a leak fails only that
+// test.
 #ifndef HARNESS_H
 #define HARNESS_H
 

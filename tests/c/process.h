@@ -1,4 +1,5 @@
-// Resources of this process: threads, descriptors and memory. -1 if the system does not report them.
+// Resources of this process: threads, descriptors and memory. The results are -1 if the system does not
+// report them.
 #ifndef PROCESS_H
 #define PROCESS_H
 
@@ -88,7 +89,8 @@ static inline int count_handles(void) {
     return count_fds();
 }
 
-// Without memory that malloc keeps for reuse, which depends on how many threads have run at once.
+// Resident bytes without the memory that malloc keeps for reuse, which depends on how many threads have run
+// at once.
 static inline long resident_kib(void) {
 #ifdef __GLIBC__
     malloc_trim(0);

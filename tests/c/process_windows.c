@@ -17,12 +17,12 @@ int count_threads(void) {
     return count;
 }
 
-// The runtimes keep handles of what a process does for the first time, so their number alone says nothing.
+// The runtimes keep handles of some first-time actions of a process, so this number alone means nothing.
 int count_fds(void) {
     return -1;
 }
 
-// Wine 8 has no GetProcessHandleCount: it says 0.
+// Wine 8 has no GetProcessHandleCount: it returns 0.
 int count_handles(void) {
     enum { MOST = 1 << 13 }; // handles are multiples of four, from below
     int count = 0;
@@ -35,7 +35,7 @@ int thread_number(void) {
     return (int)GetCurrentThreadId();
 }
 
-// Nobody can ask: long enough for a thread that is about to wait.
+// This cannot be queried, so wait long enough for a thread that is about to wait.
 int sleeps(int thread) {
     (void)thread;
     Sleep(100);

@@ -1,4 +1,4 @@
-// For test programs of their own, which look at a whole process.
+// For separate test programs, which check a whole process.
 #ifndef PROGRAM_H
 #define PROGRAM_H
 

@@ -1,4 +1,4 @@
-/* An engine in a process whose signal stack has no room for matrix tiles: it does without them. */
+/* An engine in a process whose signal stack has no room for matrix tiles must do without them. */
 #include <bn_engine.h>
 #include <signal.h>
 #include <stdio.h>

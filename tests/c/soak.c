@@ -22,7 +22,7 @@ enum { RESIDENT_KIB = 1 << 20 }; // most of it is the sanitizer's
 enum { RESIDENT_KIB = 8192 };
 #endif
 
-// The threads that poll and release a request.
+// Kinds of requests, by the threads that poll and release them.
 enum kind {
     BY_ANY,      // any thread; the one that took its last token releases it
     BY_ID,       // its worker, by id, and sometimes others
@@ -91,7 +91,7 @@ static void check_end(const bn_event *e) {
     ended++;
 }
 
-// The caller has read the event and given it back.
+// Checks an event that the caller has read and given back.
 static void account(const bn_event *e) {
     record *r = &records[e->user_data];
     CHECK(e->user_data < RECORDS && r->taken);

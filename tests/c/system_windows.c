@@ -5,7 +5,7 @@
 
 enum { TIMEOUT_MS = 600 * 1000 }; // tests wait for a state without a limit of their own
 
-// There is no fork: the program runs itself once more (harness.c, main).
+// Windows has no fork, so the program runs itself once more (harness.c, main).
 bool run_alone(const char *name, void (*run)(void), const char **why) {
     (void)run;
     char program[MAX_PATH], command[MAX_PATH + 256];
@@ -30,7 +30,7 @@ bool make_temporary(char *folder, size_t size) {
     static int count;
     char base[MAX_PATH + 1];
     if (GetTempPathA(sizeof base, base) == 0) return false;
-    // A run that was ended may have left a folder, and numbers of processes come again.
+    // A run that was killed may have left a folder, and process ids are reused.
     do {
         snprintf(folder, size, "%sbn-test-%lu-%d", base, GetCurrentProcessId(), count++);
         if (CreateDirectoryA(folder, NULL)) return true;

@@ -186,7 +186,7 @@ TEST(adapters_count_against_the_limit) {
     while (stats(engine).memory_used_bytes != before + first) sleep_ms(1);
     CHECK_OK(bn_adapter_free(adapter));
     CHECK_EQ(stats(engine).memory_used_bytes, before + first - more);
-    // As many adapters as fit.
+    // Open as many adapters as fit.
     static bn_adapter *all[8192];
     int count = 0;
     bn_status status;

@@ -1,5 +1,5 @@
 // A model of a long context whose KV cache cannot hold its batch at full length, with the defaults of a chat: open
-// lengths. No request may count for more than it has.
+// lengths. No request may count for more than its actual length.
 #include "harness.h"
 
 #include <unistd.h>
@@ -27,7 +27,8 @@ static void write_config(unsigned context) {
     CHECK_EQ(fclose(file), 0);
 }
 
-// All weights are 0, so that the file is a hole after its header and each answer is token 0 for ever.
+// All weights are 0, so the file is a hole after its header, and each answer is an endless repetition of
+// token 0.
 static void write_weights(void) {
     static const struct {
         const char *name;

@@ -202,7 +202,7 @@ static void *poll_forever(void *context) {
     return NULL;
 }
 
-// An engine that takes half a minute to the first event of a request, which the poller is for.
+// An engine that takes half a minute to the first event of a request, for which the poller waits.
 static bn_engine *start_slowest(poller *p) {
     bn_engine_config config = slow_config("builtin:echo?us_per_token=1000000");
     bn_request_params params = ask("a prompt of some thirty characters");
@@ -243,7 +243,7 @@ TEST(a_release_wakes_who_polls_the_id) {
     stop(engine);
 }
 
-// Also with requests under way: their last events would be freed while pollers hold them.
+// This includes running requests, whose last events would be freed while pollers hold them.
 TEST(destroy_wakes_blocked_pollers) {
     poller pollers[4] = {{0}};
     pthread_t threads[4];

@@ -12,7 +12,7 @@ static bn_request_params embed(const char *prompt) {
     return params;
 }
 
-// Polls the one event that there is; its pointers live until the release.
+// Polls the only event; its pointers live until the release.
 static bn_event completion(bn_engine *engine, bn_request which) {
     bn_event event = poll_one(engine, which);
     answer *a = calloc(1, sizeof *a);

@@ -59,7 +59,7 @@ CALL(bn_cancel, ENGINE, request)
 CALL(bn_request_free, ENGINE, request)
 CALL(bn_engine_shutdown, ENGINE, BN_SHUTDOWN_CANCEL)
 
-// In an order in which each call succeeds.
+// The calls, in an order in which each succeeds.
 static const struct {
     const char *name;
     bn_status (*call)(bn_error *error);

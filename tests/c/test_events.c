@@ -190,7 +190,7 @@ TEST(finished_is_not_nothing_yet) {
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_FINISHED);
     CHECK_OK(bn_request_free(engine, request, NULL));
     CHECK_STATUS(bn_poll(engine, request, &event, sizeof event, 1, 0, &count, NULL), BN_ERR_NOT_FOUND);
-    // BN_ANY continues: there may be more.
+    // BN_ANY continues, as there may be more events.
     CHECK_OK(bn_poll(engine, BN_ANY, &event, sizeof event, 1, 0, &count, NULL));
     stop(engine);
 }

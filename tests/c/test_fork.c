@@ -23,7 +23,7 @@ typedef struct {
 static host busy;
 enum { CODE = 7, IN_FLIGHT = 8 };
 
-// Required until the engines are told to end; from then on any result is valid.
+// Checks a result until the engines are told to end; from then on any result is valid.
 static void went_well(bn_status status) {
     if (!atomic_load(&busy.stop)) CHECK_OK(status);
 }
@@ -266,7 +266,7 @@ static void *open_models_all_the_time(void *context) {
     return NULL;
 }
 
-// A child's life: 0 if all went well, else the line that did not.
+// Runs a child: 0 if all went well, else the line that failed.
 static int live(const load *l, int number) {
 #define EXPECT(condition) \
     if (!(condition)) return __LINE__

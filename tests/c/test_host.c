@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-// Nothing that a cancelled thread uses lies on its stack: AddressSanitizer does not unmark the frames that it leaves.
+// A cancelled thread uses nothing on its stack, because AddressSanitizer does not unmark the frames that it leaves.
 typedef struct {
     bn_engine *engine;
     bn_request_params params;
@@ -48,7 +48,7 @@ static void cancel_one(bn_engine *engine, void *(*run)(void *), bool submits) {
     }
     CHECK_EQ(pthread_join(thread, &result), 0);
     CHECK(result == PTHREAD_CANCELED);
-    // It cannot be cancelled before the call, nor within it: the call that was entered has returned.
+    // The thread cannot be cancelled before the call or within it, so the call has returned.
     CHECK_EQ(v.returned, 1);
 }
 

@@ -1,4 +1,4 @@
-// Pauses, the number of threads, weights that an idle engine lets go.
+// Pauses, the number of threads, and the release of an idle engine's weights.
 #include "harness.h"
 
 #include <stdatomic.h>

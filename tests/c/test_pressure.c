@@ -108,7 +108,7 @@ TEST(who_will_be_late_is_given_up) {
     CHECK_STATUS(bn_submit(engine, &params, &request, NULL), BN_ERR_INVALID_ARGUMENT); // late for what?
     params.queue_timeout_ms = 60000;
     CHECK_EQ(ended(engine, &params).finish_reason, BN_FINISH_LENGTH);
-    // 200 rows of 2 ms, as the engine has learned.
+    // The prompt has 200 rows of 2 ms, as the engine has learned.
     params.queue_timeout_ms = 50;
     bn_event done = ended(engine, &params);
     CHECK_EQ(done.finish_reason, BN_FINISH_TIMED_OUT);

@@ -105,7 +105,7 @@ static void *destroy_what_was_left(void *context) {
     return destroy(left) == 0 ? NULL : context;
 }
 
-// Not allowed, but no reason to crash: the engine's threads keep it.
+// This is not allowed, but must not crash: the engine's threads keep the library mapped.
 static int a_live_engine_keeps_it(const char *path) {
     if (open_library(path) != 0 || in_thread(leave_an_engine, &left) != 0) return 1;
     if (dlclose(library) != 0) return fail("dlclose");

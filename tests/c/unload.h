@@ -1,4 +1,5 @@
-// What users of a library that is loaded at run time do with it. Before it: `fail` and LOAD, which finds a function.
+// The calls of a program that loads the library at run time. Define before it: `fail`, and LOAD, which finds a
+// function.
 #ifndef UNLOAD_H
 #define UNLOAD_H
 

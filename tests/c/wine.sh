@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a program under Wine ($WINE): wine.sh PROGRAM [ARGUMENT...]. A client sometimes loses Wine's server before the
-# program has begun ("wine client error:0: recvmsg: Connection reset by peer"); it is started once more then.
+# program has begun ("wine client error:0: recvmsg: Connection reset by peer"); then it is started once more.
 set -u
 errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT

@@ -17,14 +17,14 @@ pub enum Value {
     Strs(Vec<String>),
     I32s(Vec<i32>),
     Bools(Vec<bool>),
-    /// A type, and the bytes of a value of it.
+    /// The number of a type, and the bytes of a value.
     Raw(u32, Vec<u8>),
 }
 
 #[derive(Clone)]
 pub struct Tensor {
     pub name: String,
-    /// ggml's order: columns first.
+    /// Dimensions in ggml's order: columns first.
     pub dims: Vec<u64>,
     pub type_id: u32,
     pub data: Vec<u8>,
@@ -37,7 +37,7 @@ pub struct File {
 }
 
 impl File {
-    /// Replaces or adds.
+    /// Replaces or adds a key.
     pub fn set(mut self, key: &str, value: Value) -> Self {
         self.keys.retain(|(k, _)| k != key);
         self.keys.push((key.into(), value));
@@ -228,7 +228,8 @@ pub fn qwen3moe() -> File {
     experts("qwen3moe", layers(model("qwen3moe"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense))
 }
 
-/// As `qwen3moe`; the first layer has a window and rotates half of a head, the second has neither.
+/// Like `qwen3moe`; the first layer has a window and rotates half of a head, the second has no window and no
+/// rotation.
 pub fn maple() -> File {
     experts("maple", layers(model("maple"), &[("attn_q_norm", HEAD), ("attn_k_norm", HEAD)], dense))
         .random("output.weight", &[HIDDEN, VOCAB], 8)
@@ -238,7 +239,7 @@ pub fn maple() -> File {
         .f32("maple.swiglu_clamp_exp", 7.0)
 }
 
-/// With LongRoPE.
+/// A model with LongRoPE.
 pub fn minicpm() -> File {
     let factor = |t: &mut Tensor| t.data = 1.5f32.to_le_bytes().repeat(HEAD as usize / 2);
     layers(model("minicpm"), &[], dense)
@@ -253,7 +254,7 @@ pub fn minicpm() -> File {
         .change("rope_factors_long.weight", factor)
 }
 
-/// With soft caps.
+/// A model with soft caps.
 pub fn gemma2() -> File {
     layers(model("gemma2"), &[("post_attention_norm", HIDDEN), ("post_ffw_norm", HIDDEN)], dense)
         .f32("gemma2.attn_logit_softcapping", 50.0)
@@ -261,7 +262,7 @@ pub fn gemma2() -> File {
         .u32("gemma2.attention.sliding_window", 16)
 }
 
-/// With YaRN and queries that grow with their position.
+/// A model with YaRN and queries that grow with their position.
 pub fn mistral3() -> File {
     layers(model("mistral3"), &[], dense)
         .str("mistral3.rope.scaling.type", "yarn")
@@ -271,7 +272,7 @@ pub fn mistral3() -> File {
         .f32("mistral3.attention.temperature_scale", 0.1)
 }
 
-/// With q, k and v in one matrix, and gate and up.
+/// A model with q, k and v in one matrix, and gate and up in one.
 pub fn phi3() -> File {
     let mut file = layers(model("phi3"), &[], dense);
     for i in 0..2 {
@@ -285,7 +286,7 @@ pub fn phi3() -> File {
     file
 }
 
-/// With LayerNorm and a feed-forward without gate.
+/// A model with LayerNorm and a feed-forward without gate.
 pub fn starcoder2() -> File {
     let mut file = layers(model("starcoder2"), &[], dense)
         .without_key("starcoder2.attention.layer_norm_rms_epsilon")
@@ -366,7 +367,7 @@ fn hybrid(architecture: &str) -> File {
 
 pub const STATES: u64 = 12;
 pub const INNER: u64 = 80;
-/// Of x, and of B and C in two groups.
+/// Channels of the convolution: x, and B and C in two groups.
 pub const MAMBA_CHANNELS: u64 = INNER + 4 * STATES;
 
 /// Mamba-2 in layer `i`: four heads of 20 in two groups.
@@ -436,7 +437,8 @@ fn with_shared(architecture: &str) -> File {
     file
 }
 
-/// Sizes of latent attention: of a head's query its two parts, a head's value, the latent, and that of queries.
+/// Sizes of latent attention: the two parts of a head's query, a head's value, the latent, and the latent of
+/// queries.
 pub const LATENT: [u64; 5] = [12, 8, 10, 24, 20];
 
 /// Latent attention of two heads with YaRN; a dense layer, then one of four experts in two groups.

@@ -48,7 +48,7 @@ impl Bytes<'_> {
     }
 }
 
-/// A file of our own making: a bad one is a panic.
+/// Reads a file that we made ourselves, so an error panics.
 pub fn read(bytes: &[u8]) -> File {
     let mut from = Bytes(bytes, 8);
     let (tensors, keys) = (from.u64(), from.u64());

@@ -44,7 +44,7 @@ pub fn root() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
 
-/// Unused states, and the most drafted rows of a step.
+/// Number of unused states, and the maximum number of drafted rows of a step.
 pub const SPARE_STATES: usize = 3;
 pub const DRAFTED: usize = 16;
 
@@ -64,7 +64,7 @@ impl Running {
         self.ops.kv_cache(self.model.kv_shape().layout(kind, blocks, block_size)).expect("kv")
     }
 
-    /// As `kv`, with states for `sequences` and some more, in a model with recurrent layers.
+    /// Like `kv`, with states for `sequences` and some more, in a model with recurrent layers.
     pub fn kv_of(&self, kind: KvType, blocks: usize, block_size: usize, sequences: usize) -> KvCache {
         let (kv, shape) = (self.kv(kind, blocks, block_size), self.model.state_shape());
         if shape.is_empty() {
@@ -166,7 +166,7 @@ pub struct Embeddings {
 }
 
 impl Embeddings {
-    /// As `Golden::models`.
+    /// See `Golden::models`.
     pub fn models(wanted: impl Fn(&str) -> bool) -> Vec<Self> {
         let read = |case: &serde_json::Value| Self {
             case: text(case, "name"),

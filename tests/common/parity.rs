@@ -3,7 +3,7 @@
 use super::{Embeddings, Golden, Running, Session, alone, argmax, bits, load_file, relative_error};
 use bn_engine::model::Pooling;
 
-/// Relative error, rows with the same best token, and all rows.
+/// The relative error, the number of rows with the same best token, and the number of all rows.
 pub fn agreement(golden: &Golden, logits: &[Vec<f32>]) -> (f64, usize, usize) {
     let ours = logits.concat();
     let rows = ours.chunks_exact(golden.vocab).zip(golden.logits.chunks_exact(golden.vocab));

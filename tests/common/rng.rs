@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same for the same seed.
+//! Pseudo-random numbers, determined by a seed.
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Clone, Debug)]
@@ -12,7 +12,7 @@ fn finish(mut z: u64) -> u64 {
 
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The number after `state`, which moves on.
+/// The next number; advances `state`.
 pub fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(STEP);
     finish(*state)

@@ -12,7 +12,7 @@ left_out() {
     exit 0
 }
 
-# A standard library for the target, and edition and functions that the sources use.
+# Checks for a standard library for the target, and for the edition and functions that the sources use.
 fits() {
     folder=$("$1" --print target-libdir --target $target 2> /dev/null) || return 1
     ls "$folder"/libstd-*.rlib > /dev/null 2>&1 || return 1
@@ -33,7 +33,7 @@ done
 export RUSTC="$rustc" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-../../target/arm}"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER="$linker"
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$emulator -cpu max"
-# Linked statically: of the libraries that the emulator could find here, the loader and libc need not be one pair.
+# Link statically, because the loader and libc that the emulator finds here need not match.
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
-# Not the documentation's tests: rustdoc may be another one's.
+# Skip doc tests, since rustdoc may be of another toolchain.
 exec "${CARGO:-cargo}" test --locked --lib --target $target "$@"

@@ -15,7 +15,7 @@ NAMES = {
     "ao": "attention.output.dense", "aln": "attention.output.LayerNorm", "fi": "intermediate.dense",
     "fo": "output.dense", "oln": "output.LayerNorm",
 }
-#: Bytes of Q4_0 that are converted at once, for the memory's sake.
+#: Bytes of Q4_0 that are converted at once, to limit memory.
 MOST = 18 << 14
 
 

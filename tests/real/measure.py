@@ -1,4 +1,4 @@
-"""How far a model's probabilities are from a reference's."""
+"""The distance of a model's probabilities from a reference's."""
 import math
 
 

@@ -1,4 +1,4 @@
-"""What the tests share: models, golden files, and the table that a run prints."""
+"""Helpers of the tests: models, golden files, and the table that a run prints."""
 import base64
 import functools
 import hashlib
@@ -33,7 +33,7 @@ def golden(name):
 
 
 def unpacked(text, kind, width):
-    """Rows of so many floats ("f") or ids ("I")."""
+    """Rows of `count` floats ("f") or ids ("I")."""
     values = array(kind, base64.b64decode(text)).tolist()
     return [values[at : at + width] for at in range(0, len(values), width)]
 
@@ -48,7 +48,7 @@ def texts():
 
 
 def summed(ids):
-    """Token ids as a golden file tells them."""
+    """Token ids in the form of a golden file."""
     return {"count": len(ids), "sha256": hashlib.sha256(array("I", ids).tobytes()).hexdigest()}
 
 

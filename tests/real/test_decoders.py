@@ -17,7 +17,7 @@ CONFIGURATIONS = {
     "KV int4": ({}, {"kv_type": bn_engine.KV_TYPE_INT4}, "q4_0", 1.5),
     "weights int8": ({"weight_type": bn_engine.WEIGHTS_INT8}, {}, "f16", 15),
 }
-#: |ln(perplexity / exact)| up to which it is chance; above, llama.cpp's own is the measure, with the same factor.
+#: |ln(perplexity / exact)| that counts as chance. Above it, the limit is llama.cpp's own value, with the same factor.
 CHANCE = 0.005
 #: A greedy answer may leave llama.cpp's where the reference has less than this between the best two tokens, in nats.
 NEAR_TIE = 0.5
@@ -38,7 +38,7 @@ def computed(engine, name, texts):
 
 
 def exact(name, most):
-    """The same by the reference, of that many windows of each text."""
+    """The same values of the reference, for that many windows of each text."""
     golden, own, tops = real.golden(name), [], []
     for window in [window for windows in golden["windows"].values() for window in windows[:most]]:
         own += real.unpacked(window["own"], "f", golden["window"] - 1)[0]

@@ -94,7 +94,7 @@ class Others(unittest.TestCase):
                         f"-L{PREFIX}/lib", "-lbn_engine", f"-Wl,-rpath,{PREFIX}/lib")
             self.assertEqual(built.returncode, 0, built.stderr)
             self.says_paris(run(program, real.path(SMOLLM2), PROMPT))
-            # The KV cache that SmolLM2 gets by default has several GB.
+            # SmolLM2's default KV cache has several GB.
             limits = resource.RLIMIT_AS, (2 << 30, 2 << 30)
             limited = run(program, real.path(SMOLLM2), PROMPT, preexec_fn=lambda: resource.setrlimit(*limits))
             self.says_paris(limited)

@@ -58,7 +58,7 @@ class Requests(unittest.TestCase):
         self.assertEqual((call.name, list(json.loads(call.arguments))), ("get_weather", ["city"]))
 
     def test_session_in_another_engine(self):
-        """A conversation goes on where it was, and says what it would have said."""
+        """A conversation continues from its session with the same output."""
         story = real.texts()["prose"][:2000]
         whole = self.generate(prompt=story)
         self.generate(prompt=story[:1500], session="story", max_new_tokens=1)

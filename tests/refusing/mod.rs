@@ -10,7 +10,7 @@ struct Refusing;
 
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TO: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// Allocations of that size that succeed before the refused one.
+/// Number of allocations of that size that succeed before the refused one.
 static BEFORE: AtomicIsize = AtomicIsize::new(0);
 static SIZE: AtomicUsize = AtomicUsize::new(0);
 /// Backtrace of the refused allocation.
@@ -135,7 +135,7 @@ const OTHERS: [&str; 14] = [
     "&",
 ];
 
-/// The functions that asked for it, innermost first, up to the library's second one.
+/// The functions that requested the allocation, innermost first, up to the library's second one.
 fn asking(backtrace: &str) -> String {
     let frames = backtrace.lines().filter_map(|line| {
         let (number, name) = line.trim().split_once(": ")?;
@@ -161,7 +161,7 @@ pub fn run(sizes: RangeInclusive<usize>, n: usize, body: impl FnOnce() -> Option
             std::env::set_var("RUST_BACKTRACE", "0");
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
             PAGE.store(libc::mmap(null_mut(), size_of::<Page>(), prot, flags, -1, 0).cast(), SeqCst);
-            // The symbols are read once, here.
+            // Read the symbols once, here.
             let _ = Backtrace::force_capture().to_string();
         }
         let page = PAGE.load(SeqCst);

@@ -1,7 +1,8 @@
 #!/bin/sh
-# run.sh [concurrency|engine|c]: Rust code and its standard library under ThreadSanitizer: the crate of what crosses threads, or
-# the engine's own integration tests, or C programs with the static library (minutes more, as candle is built for these two).
-# Needs a nightly with rust-src (rustup), or Debian's rustc-web with rust-web-src, and then GCC's ThreadSanitizer, as `c` does.
+# run.sh [concurrency|engine|c]: Rust code and its standard library under ThreadSanitizer: the crate of the code that
+# threads share, or the engine's integration tests, or C programs with the static library (minutes more, as candle is
+# built for these two). Needs a nightly with rust-src (rustup), or Debian's rustc-web with rust-web-src, and then GCC's
+# ThreadSanitizer, as `c` does.
 set -eu
 cd "$(dirname "$0")/../.."
 mode=${1:-concurrency}
@@ -33,7 +34,7 @@ fi
 export RUSTC_BOOTSTRAP=1
 build_std="--locked -Zbuild-std --target $target"
 
-# The C programs are instrumented too: their own races are found beside the library's.
+# The C programs are instrumented too, so that their own races are found as well.
 compile() {
     out=$CARGO_TARGET_DIR/c/$1
     shift

@@ -1,5 +1,5 @@
-// A race that ThreadSanitizer must find, so that finding none elsewhere means something: the library, on two threads,
-// writes to one struct of the host's.
+// A race that ThreadSanitizer must find, to prove that it works: the library, on two threads, writes to one struct of
+// the host.
 #include "bn_engine.h"
 
 #include <pthread.h>

@@ -5,7 +5,7 @@
 mod base;
 #[path = "engine_layer.rs"]
 mod engine;
-// Reads and writes the caller's memory: for Miri.
+// Code that reads and writes the caller's memory, for Miri.
 #[cfg(not(loom))]
 #[path = "ffi_layer.rs"]
 mod ffi;

@@ -1,12 +1,12 @@
 //! See Cargo.toml.
-#![allow(dead_code, unused_imports)] // what is above the kernels uses the rest
+#![allow(dead_code, unused_imports)] // layers above the kernels use the rest
 
 #[path = "../../../src/base/mod.rs"]
 mod base;
 #[path = "../../../src/kernels/mod.rs"]
 pub mod kernels;
 
-/// Under the emulator the tests would otherwise hold the reference against itself.
+/// Otherwise the tests under the emulator would compare the reference with itself.
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn what_is_tested_is_neon() {
