@@ -15,7 +15,7 @@ PKG_CONFIG ?= pkg-config
 VALGRIND ?= valgrind
 CONAN ?= conan
 OBJCOPY ?= objcopy
-# For another machine: what cargo calls it, and what the names of its compiler and binutils begin with.
+# For cross builds: cargo's name of the target, and the prefix of its compiler and binutils.
 TARGET ?=
 CROSS ?=
 ifneq ($(CROSS),)
@@ -34,9 +34,9 @@ MANDIR ?= $(PREFIX)/share/man
 DOCDIR ?= $(PREFIX)/share/doc/bn_engine
 # Notices and SBOM of the programs of hosts/
 HOSTS_DOCDIR ?= $(DOCDIR)/programs
-# Where the unit of bn-server goes: $(PREFIX)/lib/systemd/system. Empty: nowhere.
+# The folder for bn-server's unit: $(PREFIX)/lib/systemd/system. Empty: it is not installed.
 SYSTEMDDIR ?=
-# Where installed programs look for the library: by its path from themselves. Empty: where the system does.
+# Installed programs find the library by its path relative to themselves. Empty: only where the system looks.
 RUNPATH ?= $$ORIGIN/$(call relative,$(BINDIR),$(LIBDIR))
 # release or dev
 PROFILE ?= release
@@ -61,7 +61,7 @@ CXX17 := -std=c++17 $(WARN) -Iinclude
 LINK := -L$(LIB) -lbn_engine -Wl,-rpath,$(abspath $(LIB)) -lpthread -lm
 # System libraries of the Rust code, besides libc and the unwinder, which the C compiler links itself.
 STATIC_LIBS := -lutil -lrt -lpthread -lm -ldl
-# GCC's unwinder where it was built for glibc, as musl-gcc has it, does not link with musl. Rust's is linked in.
+# musl-gcc brings a GCC unwinder built for glibc, which does not link with musl. Link Rust's instead.
 UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --print target-libdir \
 	--target $(TARGET))/self-contained/libunwind.a)
 
@@ -81,12 +81,12 @@ all: lib convert examples
 help:
 	@sed -n '/^$$/q; s/^# \{0,3\}//p' $(firstword $(MAKEFILE_LIST))
 
-# The rest of this file, and the first comment of the others.
+# Prints the rest of this file's help, and the first comment of the other makefiles.
 help-all: help
 	@sed -n '1,/^$$/d; s/^#   make/make/p' $(firstword $(MAKEFILE_LIST))
 	@for file in $(filter %.mk,$(MAKEFILE_LIST)); do printf '\n%s: ' $$file; sed -n '/^$$/q; s/^# \{0,3\}//p' $$file; done
 
-# Builds a file. Without cargo (sudo make install), what is already built is used, unless a source is newer.
+# Builds a file. Without cargo (sudo make install), an existing file is used, unless a source is newer.
 # $(call cargo,FILE,CARGO'S OPTION)
 define cargo
 	@if command -v $(CARGO) > /dev/null || [ ! -f $(1) ]; then \
@@ -112,8 +112,8 @@ $(SYMBOLS): $(HEADER) $(wildcard tools/header/*.awk) | rust
 $(C)/bn_engine.map: $(HEADER) $(wildcard tools/header/*.awk) | rust
 	@$(READ_HEADER) -v node=BN_$(ABI) -f tools/header/versions.awk $(HEADER) > $@
 
-# Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one. Calls that
-# src/ffi/unload.c takes are renamed: not every linker has --wrap.
+# Linked from the static library: rustc passes its own version script for a cdylib, and linkers accept only one. Calls
+# that src/ffi/unload.c intercepts are renamed, since not every linker has --wrap.
 $(LIB)/$(SHARED): $(RUST)/libbn_engine.a src/ffi/unload.c $(SYMBOLS) $(C)/bn_engine.map
 	@$(OBJCOPY) $(foreach name,$(UNLOAD_CALLS),--redefine-sym $(name)=unload_$(name)) $< $(C)/renamed.a
 	@$(CC) -std=c11 -fPIC $(CFLAGS) -shared -o $@ src/ffi/unload.c \

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use std::{env, fs};
 
-/// What the soname ends with: the number changes when programs that were compiled before would break.
+/// The number at the end of the soname. It changes when existing programs would break.
 fn abi_version(types: &Path) -> u32 {
     let text = read(types);
     let line = text.lines().find_map(|line| line.strip_prefix("pub const BN_ABI_VERSION: u32 = "));
@@ -17,7 +17,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// `#define NAME 1` with its value in parentheses, and with the suffix of its Rust type; other lines as they are.
+/// Puts the value of `#define NAME 1` in parentheses, with the suffix of its Rust type. Other lines stay.
 fn typed(line: &str, rust: &str) -> String {
     let Some((name, value)) = line.strip_prefix("#define ").and_then(|rest| rest.split_once(' ')) else {
         return line.to_owned();
@@ -34,7 +34,8 @@ fn typed(line: &str, rust: &str) -> String {
     format!("#define {name} ({}{suffix}{})", &bare[..digits], &bare[digits..])
 }
 
-/// Statuses as an enumeration: a binding generator sees one signed type, where a macro of 0 would be unsigned.
+/// Declares statuses as an enumeration, so that binding generators see one signed type. A macro of 0 would be
+/// unsigned.
 fn enumerated(lines: Vec<String>) -> Vec<String> {
     let status = |line: &str| line.starts_with("#define BN_OK ") || line.starts_with("#define BN_ERR_");
     let Some(last) = lines.iter().rposition(|line| status(line)) else { return lines };
@@ -54,7 +55,7 @@ fn enumerated(lines: Vec<String>) -> Vec<String> {
         .collect()
 }
 
-/// The header: the sections between the parts of `frame`, behind a declaration of every struct.
+/// Assembles the header: the sections between the parts of `frame`, after a declaration of every struct.
 fn header(frame: &str, sections: &[(&str, Vec<String>)]) -> String {
     let (mut declared, mut handles, mut body) = (Vec::new(), Vec::new(), Vec::new());
     for (title, lines) in sections {
@@ -88,7 +89,7 @@ fn header(frame: &str, sections: &[(&str, Vec<String>)]) -> String {
     frame.replace("@SECTIONS@\n", &families(&short_comments(&all)))
 }
 
-/// No empty lines between constants of a family, like `BN_ERR_*`.
+/// Removes empty lines between constants of a family, like `BN_ERR_*`.
 fn families(text: &str) -> String {
     let family = |line: &str| line.strip_prefix("#define BN_")?.split('_').next().map(str::to_owned);
     let (lines, mut out) = (text.lines().collect::<Vec<_>>(), String::new());
@@ -120,12 +121,12 @@ fn comment(lines: &[String]) -> usize {
     lines.iter().take_while(is_comment).count()
 }
 
-/// Types by their typedefs.
+/// Names types by their typedefs.
 fn bare(text: &str) -> String {
     text.replace("struct bn_", "bn_")
 }
 
-/// A function in lines of up to 100 columns.
+/// Wraps a function's prototype at 100 columns.
 fn prototype(code: &str) -> String {
     let words = bare(code).split_whitespace().collect::<Vec<_>>().join(" ").replace("( ", "(");
     let mut lines = vec![String::new()];
@@ -140,7 +141,7 @@ fn prototype(code: &str) -> String {
     lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
 }
 
-/// Comments without lines for their marks; no two empty lines in a row.
+/// Puts comment marks on lines with text, and merges empty lines.
 fn short_comments(lines: &[String]) -> String {
     let mut out = String::new();
     for line in lines {
@@ -188,7 +189,7 @@ fn statistics(table: &str) -> String {
     .fold(types.to_owned() + &stats, |text, (rust, c)| text.replace(rust, c))
 }
 
-/// Made here, in OUT_DIR.
+/// Generated in OUT_DIR.
 const STATISTICS: &str = "bn_stats.rs";
 
 /// The header's sections: a title and the sources, in their order.
@@ -210,7 +211,8 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("Spans", &["span.rs"]),
 ];
 
-/// The kernels for NVIDIA GPUs, compiled by nvcc or by somebody else before; nothing without the feature `cuda`.
+/// Builds the kernels for NVIDIA GPUs with nvcc, or takes prebuilt ones. Does nothing without the feature
+/// `cuda`.
 fn kernels(root: &Path, image: &Path) {
     println!("cargo::rerun-if-env-changed=BN_CUDA_IMAGE");
     println!("cargo::rerun-if-env-changed=NVCC");
@@ -262,7 +264,7 @@ fn main() {
             .lines()
             .filter_map(|line| line.strip_prefix("pub struct ").or(line.strip_prefix("pub type ")));
         let names = types.filter_map(|rest| rest.split([' ', ';']).next()).map(str::to_owned);
-        // Types that no function of the section takes.
+        // Include types that no function of the section takes.
         let mut config = config.clone();
         config.export.include = names.collect();
         let builder = cbindgen::Builder::new().with_config(config);
@@ -282,7 +284,7 @@ fn main() {
     match env::var("CARGO_CFG_TARGET_OS").as_deref() {
         Ok("linux") => {
             println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libbn_engine.so.{abi}");
-            // llguidance's C interface, which rustc would export beside ours.
+            // Hide llguidance's C interface, which rustc would export beside ours.
             println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
         }
         Ok("macos") => {
