@@ -37,7 +37,7 @@ def pool_schema():
 
 
 def closed(schema):
-    """Objects with named fields have no others."""
+    """Forbids fields that the schema does not name."""
     if isinstance(schema, dict):
         schema = {key: closed(value) for key, value in schema.items()}
         if "properties" in schema:

@@ -17,9 +17,9 @@ FIELDS = {
     "frequency_penalty": ("frequency_penalty", 0.0),
     "presence_penalty": ("presence_penalty", 0.0),
 }
-#: Would change the answer, and are not passed on.
+#: Options that would change the answer and are not supported.
 MISSING = ("best_of", "echo", "logprobs", "suffix", "tools")
-#: HTTP's status for the engine's; others are 500.
+#: The HTTP status for each engine status; others are 500.
 HTTP = {
     bn_engine.ERR_INVALID_ARGUMENT: 400,
     bn_engine.ERR_UNSUPPORTED: 400,
@@ -82,7 +82,7 @@ def options(body: dict[str, Any], chat: bool) -> dict[str, Any]:
 
 
 def prompt(body: dict[str, Any], model: bn_engine.Model, chat: bool) -> list[int]:
-    """The request's tokens."""
+    """Tokenizes the request's prompt."""
     try:
         if chat:
             return model.chat_tokenize(body["messages"])

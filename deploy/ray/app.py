@@ -15,18 +15,18 @@ QUIET = LoggingConfig(enable_access_log=False)
 
 
 class Settings(BaseModel):
-    #: What `bn_engine.Model` takes; none: the demo model
+    #: Argument of `bn_engine.Model`; none: the demo model
     model: str | None = None
-    #: Its name for clients
+    #: The model's name for clients
     name: str = "bn_engine"
-    #: Engines; with `max_replicas`, the fewest
+    #: Number of engines; with `max_replicas`, the minimum
     replicas: int = 1
     max_replicas: int | None = None
-    #: Requests of each replica to aim at when scaling
+    #: Target of requests per replica when scaling
     target_requests: float = 16
-    #: Seconds of more or less load before replicas come or go
+    #: Seconds that a change of load must last before replicas are added or removed
     scaling_delay_s: float = 10
-    #: Of each engine: the most requests, and options of `bn_engine.Engine`
+    #: The most requests of each engine, and options of `bn_engine.Engine`
     queue: int = 64
     kv_block_size: int = 32
     engine: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class Settings(BaseModel):
     #: Seconds that a replica has to finish its requests before it is removed
     drain_s: float = 120
     router: str = "router.PrefixRouter"
-    #: For `PrefixRouter`: what a request that a replica has already counts, in blocks to compute
+    #: For `PrefixRouter`: the cost of each request that a replica already has, in blocks to compute
     request_blocks: float = 2
 
 

@@ -1,4 +1,4 @@
-"""The hashes of a prompt's KV blocks, as the engine tells them in its KV events."""
+"""The hashes of a prompt's KV blocks, as the engine reports them in KV events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xxhash import xxh64_intdigest
 
 
 def hashes(tokens: Sequence[int], size: int, salt: int = 0) -> list[int]:
-    """One for each full block of `size` tokens, of which each depends on those before it."""
+    """One hash for each full block of `size` tokens. Each depends on the blocks before it."""
     found = []
     for start in range(0, len(tokens) - size + 1, size):
         salt = xxh64_intdigest(array("I", tokens[start : start + size]).tobytes(), salt)

@@ -16,7 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from api import HTTP, Answer, RefusedError, options, prompt
 from blocks import hashes
 
-#: Replicas that a request is sent to, one after the other, if they die before its first output.
+#: The most replicas that a request is sent to, if each dies before the first output.
 TRIES = 3
 
 app = FastAPI()
@@ -27,9 +27,9 @@ async def refused(_: Request, error: RefusedError) -> JSONResponse:
     return JSONResponse(error.body, error.http)
 
 
-# Above the class: `serve.ingress` pickles it, with what is defined by then.
+# Defined above the class, because `serve.ingress` pickles the class with everything defined so far.
 async def _events(answer: Answer, first: dict[str, Any], pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
-    """A stream that has begun ends with [DONE], or with an error."""
+    """Server-sent events of an answer. The last is [DONE] or an error."""
     yield f"data: {json.dumps(first)}\n\n"
     try:
         async for piece in pieces:
@@ -79,7 +79,7 @@ class Front:
         return StreamingResponse(_events(answer, first, pieces), media_type="text/event-stream")
 
     async def _pieces(self, tokens: list[int], wanted: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """What a replica says to a request; if it dies before that, what another one says."""
+        """Yields a replica's output. If the replica dies before the first output, tries another one."""
         blocks = array("Q", hashes(tokens, self.block_size)).tobytes()
         begun = False
         for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""Clients of one application: so many requests at a time, for so long, and what became of each."""
+"""A load of concurrent clients for some time, and the result of each request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import aiohttp
 
 BASE = "http://127.0.0.1:8123"
-#: A request that has not ended after so long hangs.
+#: A request that takes longer counts as hung.
 TIMEOUT_S = 60
 
 
@@ -19,7 +19,7 @@ class Result(NamedTuple):
     ended: float
     stream: bool
     http: int
-    #: "stop" or "length": complete. Otherwise what the server said, or what happened to the connection.
+    #: "stop" or "length" if complete, otherwise the server's or the connection's error.
     reason: str
     usage: dict[str, Any]
 
@@ -58,7 +58,7 @@ def _ending(answer: dict[str, Any]) -> str | None:
 
 
 async def drive(make: Callable[[], dict[str, Any] | None], clients: int, seconds: float = 600) -> list[Result]:
-    """Each client sends what `make` makes, one after the other, until it makes None or the time is over."""
+    """Each client sends the requests of `make`, one at a time, until `make` returns None or the time is over."""
     end = time.monotonic() + seconds
     results: list[Result] = []
 

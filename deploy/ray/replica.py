@@ -1,4 +1,4 @@
-"""One engine in each replica: completes prompts of tokens, and tells what it has cached and how busy it is."""
+"""One engine in each replica: completes token prompts, and reports its cached blocks and its load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Replica:
     async def complete(
         self, tokens: Sequence[int], options: dict[str, Any], blocks: bytes
     ) -> AsyncIterator[dict[str, Any]]:
-        """Text as it comes; `no_stream` in the options: all at the end. `blocks` is for the router."""
+        """Streams text; with `no_stream` in the options, sends all at the end. `blocks` is for the router."""
         try:
             async for output in self.engine.astream(prompt_tokens=tokens, **options):
                 piece: dict[str, Any] = {"text": output.text}
@@ -49,5 +49,5 @@ class Replica:
             raise RuntimeError("the engine's thread died")
 
     def __del__(self) -> None:
-        # Serve has waited for the requests before (graceful_shutdown_timeout_s).
+        # Serve has already waited for running requests (graceful_shutdown_timeout_s).
         self.engine.close()

@@ -1,4 +1,4 @@
-"""Sends a request to the replica that has most of its prompt in the KV cache, unless others have much less to do."""
+"""Routes a request to the replica with most of its prompt in the KV cache, unless others are much less busy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 
 
 class Known:
-    """The blocks of a replica: those that it told last, and those of requests sent since about then."""
+    """A replica's blocks: those last reported, and those of requests sent since then."""
 
     def __init__(self) -> None:
         self.told: frozenset[int] = frozenset()
@@ -22,11 +22,11 @@ class Known:
     def update(self, source: bytes) -> None:
         if source != self.source:
             self.source, self.told = source, frozenset(array("Q", source))
-            # What was sent while the replica told its blocks may not be among them.
+            # A report may lack the blocks of requests that were sent while it was made.
             self.sent_before, self.sent = self.sent, set()
 
     def matches(self, blocks: array[int]) -> int:
-        """Blocks at the beginning of a prompt that are there, without a gap."""
+        """The number of leading blocks of a prompt that the replica has, without a gap."""
         for count, block in enumerate(blocks):
             if block not in self.told and block not in self.sent and block not in self.sent_before:
                 return count
@@ -35,7 +35,7 @@ class Known:
 
 class PrefixRouter(RequestRouter):
     def initialize_state(self, **options: Any) -> None:
-        """`request_blocks`: what a request that a replica has already counts, in blocks to compute."""
+        """`request_blocks`: the cost of each request that a replica already has, in blocks to compute."""
         self.request_blocks: float = options.get("request_blocks", 2)
         self.known: defaultdict[ReplicaID, Known] = defaultdict(Known)
 

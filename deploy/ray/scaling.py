@@ -1,4 +1,4 @@
-"""How many replicas: as many as keep the requests and the KV blocks of each at their targets."""
+"""Chooses the number of replicas that keeps requests and KV blocks per replica at their targets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class Load:
         kv = (context.aggregated_metrics or {}).get("kv", {})
         wanted = max(context.total_num_requests / self.requests, sum(kv.values()) / self.kv)
         if len(kv) < context.current_num_replicas:
-            # One that has just come has told nothing yet: it would look as if less were in use.
+            # A new replica has reported nothing yet, so the sums would be too low.
             wanted = max(wanted, context.target_num_replicas)
         return math.ceil(wanted), {}

@@ -34,7 +34,7 @@ ECHO = "builtin:echo?us_per_token=5000"
 
 
 class RoundRobin(RequestRouter):
-    """To compare with."""
+    """Routes to replicas in turns, for comparison."""
 
     turn = 0
 
@@ -56,7 +56,7 @@ def letters(count: int) -> str:
 
 
 def request(stream: bool = False) -> dict[str, Any]:
-    """24 tokens in, too few to be cached, and 24 out."""
+    """24 prompt tokens, too few to be cached, and 24 new tokens."""
     return {"prompt": letters(23), "max_tokens": 24, "stream": stream}
 
 
@@ -156,7 +156,7 @@ def demo() -> None:
 
 
 def prefix() -> None:
-    """16 prompts of 8 blocks, each asked 20 times with another end, on replicas that hold 8 of them each."""
+    """16 prompts of 8 blocks, each sent 20 times with different ends, to replicas that hold 8 of them each."""
     row("router, 4 replicas", "prompt tokens from the cache", "seconds", "requests", "complete")
     shares = []
     for router in ("try.RoundRobin", "router.PrefixRouter"):
@@ -240,7 +240,7 @@ def replicas_now() -> int:
 
 
 def scaling_rule() -> None:
-    """What `Load` wants for requests, for KV blocks in use, and while a new replica has told nothing."""
+    """Checks the replicas that `Load` asks for, by requests, by KV blocks, and before a new replica's first report."""
     for requests, kv, replicas, wanted in (
         (20, [0.1], 1, 3),
         (8, [0.9, 0.9], 2, 3),
@@ -286,7 +286,7 @@ def autoscale() -> None:
 
 def main() -> None:
     parts = {part.__name__: part for part in (routes, scaling, streams, demo, prefix, kill, drain, autoscale)}
-    # Loopback: Ray would take 127.0.0.1 for a wish to be seen from outside.
+    # Ray treats 127.0.0.1 as a request for an outside address.
     ray.init(
         num_cpus=8,
         include_dashboard=False,

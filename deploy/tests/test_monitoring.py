@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.join(DEPLOY, "..", "hosts", "server", "tests"))
 
 from support import Server  # noqa: E402
 
-# For each variable of the dashboard, what Grafana would put in its place.
+# The values that Grafana would put in place of the dashboard's variables.
 VARIABLES = {"$__rate_interval": "10s", "$job": ".*", "$instance": ".*"}
 
 
@@ -85,7 +85,7 @@ class Prometheus:
 
 
 def load(server, over):
-    """Requests that end in every usual way, until `over`."""
+    """Sends requests that end in every usual way, until `over`."""
     body = {"prompt": "Once upon a time there was a little girl", "max_tokens": 60}
     while not over.is_set():
         server.ok("/v1/completions", body)
@@ -95,7 +95,7 @@ def load(server, over):
 
 
 def operands(expression):
-    """What an alert compares with numbers: `a > 1 and b < 2` compares a and b."""
+    """The expressions that an alert compares with numbers: `a > 1 and b < 2` gives a and b."""
     return [re.sub(r"\s*[<>=!]=?\s*[0-9.]+$", "", part.strip()) for part in re.split(r"\s+and\s+", expression)]
 
 
@@ -114,7 +114,7 @@ class Monitoring(unittest.TestCase):
             thread.start()
             cls.addClassCleanup(thread.join)
         cls.addClassCleanup(over.set)  # the last in, the first to run
-        # The recorded rules follow the scrapes.
+        # Rules are recorded after the scrapes.
         cls.prometheus.wait('count_over_time(up{job="bn"}[1m]) >= 6 and on () bn:batch_utilization:rate5m')
 
     def has_data(self, expression):
