@@ -15,7 +15,7 @@ DIST_NAMES ?= linux-x86_64 linux-aarch64 linux-musl-x86_64 windows-x86_64 macos-
 LIPO ?= $(or $(shell command -v llvm-lipo),$(lastword $(sort $(wildcard /usr/bin/llvm-lipo-*))))
 DIST := target/dist
 DIST_OUT := $(DIST)/out
-# The time of everything in an archive
+# The timestamp of every file in an archive
 ifneq ($(filter dist% xcframework,$(MAKECMDGOALS)),)
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2> /dev/null),$(shell stat -c %Y CHANGELOG.md))
 endif
@@ -37,7 +37,7 @@ DIST_FOLDER := bn_engine-$(VERSION)-$(DIST_NAME)
 DIST_WORK := $(DIST)/$(DIST_NAME)
 DIST_CC := $(abspath $(DIST_WORK)/cc)
 
-# No path of this machine gets into what is built.
+# Keep this machine's paths out of the binaries.
 DIST_CARGO := $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAP = $(foreach pair,$(CURDIR)=/bn_engine $(DIST_CARGO)=/cargo \
 	$(shell $(or $(RUSTC),rustc) --print sysroot)=/rust,--remap-path-prefix=$(pair))
@@ -47,7 +47,7 @@ DIST_ENV = RUSTFLAGS="$(REMAP)" CARGO_TARGET_DIR="$(or $(CARGO_TARGET_DIR),$(abs
 DIST_ENV_linux = CARGO_TARGET_$(shell echo $(firstword $(DIST_ROW)) | tr a-z- A-Z_)_LINKER="$(if \
 	$(findstring musl,$(DIST_NAME)),$(RUST_LLD),$(DIST_CC))"
 
-# All of an installation's variables, so that none of the caller's points elsewhere.
+# Set all variables of an installation, so that none is inherited from the caller.
 DIST_VARS = DIST_NAME=$(DIST_NAME) TARGET=$(firstword $(DIST_ROW)) C=$(DIST_WORK)/c \
 	CFLAGS="-O2 -ffile-prefix-map=$(CURDIR)=. -ffile-prefix-map=$(DIST_CARGO)=/cargo" COMPLETIONS=$(DIST)/completions \
 	PREFIX=/$(DIST_FOLDER) LIBDIR=/$(DIST_FOLDER)/lib INCLUDEDIR=/$(DIST_FOLDER)/include BINDIR=/$(DIST_FOLDER)/bin \
@@ -55,7 +55,7 @@ DIST_VARS = DIST_NAME=$(DIST_NAME) TARGET=$(firstword $(DIST_ROW)) C=$(DIST_WORK
 	HOSTS_DOCDIR=/$(DIST_FOLDER)/share/doc/bn_engine/programs SYSTEMDDIR= RUNPATH='$$$$ORIGIN/../lib' \
 	DESTDIR=$(DIST_WORK)/stage $(DIST_VARS_$(DIST_SYSTEM))
 DIST_BINUTILS := $(if $(filter linux-aarch64,$(DIST_NAME)),aarch64-linux-gnu-)
-# zig's unwinder is linked into what needs one.
+# Binaries that need an unwinder link zig's.
 DIST_VARS_linux = CC=$(DIST_CC) LD=$(DIST_BINUTILS)ld AR=$(DIST_BINUTILS)ar OBJCOPY=$(DIST_BINUTILS)objcopy \
 	$(if $(findstring musl,$(DIST_NAME)),,LDFLAGS=-lunwind) BUILT_HOSTS=yes
 DIST_VARS_windows = CROSS=$(MINGW) SHARED=../bin/$(DLL) SONAME=$(DLL) STATIC_LIBS=
@@ -75,12 +75,12 @@ dist-archive:
 		$(PY_RUN) python -m hatchling build -t wheel -d $(abspath $(DIST_WORK))/wheel > /dev/null
 	@mv $(DIST_WORK)/wheel/*.whl $(DIST_OUT)/
 
-# What the wheel takes.
+# The libraries of the wheel.
 DIST_LIBRARY_linux := lib/$(SHARED)
 DIST_LIBRARY_windows := bin/$(DLL)
 DIST_LIBRARY_macos := lib/$(DYLIB)
 
-# For Swift's package: both processors' libraries, as they are in the archives.
+# For the Swift package: the libraries of both processors, as in the archives.
 FRAMEWORK := bn_engine.xcframework
 
 xcframework:
@@ -94,7 +94,7 @@ dist-linux: install
 	@packaging/dist/glibc.sh "$(word 2,$(subst gnu.,gnu ,$(word 2,$(DIST_ROW))))" \
 		$(DESTDIR)$(LIBDIR)/$(SHARED) $(DESTDIR)$(BINDIR)/*
 
-# Neither of the others has a static library.
+# Only the Linux archives have a static library.
 define WINDOWS_INSTALLED
 $(LIB)/$(DLL) 755 $(BINDIR)
 $(C)/bn-convert.exe 755 $(BINDIR)

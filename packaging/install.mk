@@ -47,7 +47,7 @@ $(C)/package/bn_engine-static.pc 644 $(LIBDIR)/pkgconfig
 endef
 export INSTALLED
 
-# Only if they were built before (make hosts).
+# Installed only if they were built before (make hosts).
 BUILT_HOSTS := $(wildcard $(C)/bn-server)
 define HOSTS
 $(C)/package/bn-chat 755 $(BINDIR)
@@ -57,7 +57,7 @@ hosts/server/bn-server.1 644 $(MANDIR)/man1
 hosts/THIRD-PARTY 644 $(HOSTS_DOCDIR)
 endef
 export HOSTS
-# Only if they are there.
+# Installed only if they exist.
 define HOSTS_EXTRAS
 $(HOSTS_SBOM) 644 $(HOSTS_DOCDIR)
 $(COMPLETIONS)/bn-server 644 $(PREFIX)/share/bash-completion/completions
@@ -69,7 +69,7 @@ export HOSTS_EXTRAS
 extras = printf '%s\n' "$$HOSTS_EXTRAS" | while read -r file to; do [ ! -f "$$file" ] || echo "$$file $$to"; done
 HOSTS_INSTALLED = $(if $(BUILT_HOSTS),; printf '%s\n' "$$HOSTS"; $(extras))
 
-# Only if it was written before.
+# Installed only if it was written before.
 SBOM := target/sbom/bn_engine.cdx.json
 HOSTS_SBOM := target/sbom/bn_engine-programs.cdx.json
 SBOM_INSTALLED := $(if $(wildcard $(SBOM)),; echo "$(SBOM) 644 $(DOCDIR)")
@@ -88,13 +88,13 @@ install: lib $(LIB)/libbn_engine.a $(C)/man/bn_engine.3 package convert \
 	@ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libbn_engine.so
 	@echo "installed bn_engine $(VERSION) in $(DESTDIR)$(PREFIX)"
 
-# With the variables of the installation.
+# Pass the same variables as to `make install`.
 uninstall: $(C)/man/bn_engine.3
 	@rm -f $(DESTDIR)$(LIBDIR)/libbn_engine.so $(DESTDIR)$(LIBDIR)/$(SONAME)
 	@$(installed) | while read -r file mode folder; do rm -f "$(DESTDIR)$$folder/$$(basename "$$file")"; done
 	@rmdir $(DESTDIR)$(LIBDIR)/cmake/bn_engine $(DESTDIR)$(HOSTS_DOCDIR) $(DESTDIR)$(DOCDIR) 2> /dev/null || true
 
-# All variables, so that none of the caller's points elsewhere.
+# Set all variables, so that none is inherited from the caller.
 STAGED := PREFIX=$(STAGE) LIBDIR=$(STAGE)/lib INCLUDEDIR=$(STAGE)/include BINDIR=$(STAGE)/bin \
 	MANDIR=$(STAGE)/share/man DOCDIR=$(STAGE)/share/doc/bn_engine HOSTS_DOCDIR=$(STAGE)/share/doc/bn_engine/programs \
 	SYSTEMDDIR=$(STAGE)/lib/systemd/system RUNPATH='$$$$ORIGIN/../lib' DESTDIR=

@@ -9,7 +9,7 @@ MACOS_VERSION := 11.0
 DYLIB := libbn_engine.$(ABI).dylib
 RUST_HOST = $(shell $(or $(RUSTC),rustc) -vV | sed -n 's/^host: //p')
 RUST_LLD = $(shell $(or $(RUSTC),rustc) --print sysroot)/lib/rustlib/$(RUST_HOST)/bin/rust-lld
-# rustc's linker: packages inside the library make dylibs of their own, which nothing uses.
+# rustc's linker. Some dependencies make dylibs, which nothing uses.
 MACOS_CC = $(abspath $(C)/zig-cc)
 # TARGET,FILE: makes FILE a C compiler for zig's TARGET.
 zig_cc = printf '\#!/bin/sh\nexec %s %s "$$@"\n' $(abspath packaging/dist/zig.sh) $(1) > $(2) && chmod +x $(2)
@@ -21,14 +21,14 @@ macos:
 		$(MAKE) --no-print-directory TARGET=$$target macos-built || exit 1; \
 	done
 
-# Programs, and the static library of which the dylib is made.
+# Builds the programs, and the static library that the dylib is linked from.
 macos-rust:
 	@mkdir -p $(LIB)
 	@$(call zig_cc,$(firstword $(subst -, ,$(TARGET)))-macos.$(MACOS_VERSION),$(MACOS_CC))
 	@ZIG="$(ZIG)" CARGO_TARGET_$(shell echo $(TARGET) | tr a-z- A-Z_)_LINKER=$(MACOS_CC) \
 		$(CARGO) build --locked --profile $(PROFILE) --target $(TARGET) --lib --bin bn-convert
 
-# As elsewhere, linked from the static library, so that it exports nothing but the interface.
+# Linked from the static library, so that it exports only the interface.
 macos-built: macos-rust
 	@$(READ_HEADER) -f tools/header/symbols.awk $(HEADER) | LC_ALL=C sort > $(SYMBOLS)
 	@sed 's/^/_/' $(SYMBOLS) > $(C)/exported.txt
@@ -53,7 +53,7 @@ macos-hosts: macos-built
 	$(call cargo_hosts,@executable_path/../lib)
 	@mkdir -p $(C)/package && install -m 755 $(HOSTS_OUT)/bn-chat $(HOSTS_OUT)/bn-server $(C)/package/
 
-# Others that the library shall compile for; only checked.
+# Targets that the library must compile for; checked, not built.
 CHECKED_TARGETS := aarch64-apple-ios aarch64-linux-android
 
 .PHONY: check-targets

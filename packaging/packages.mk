@@ -18,7 +18,7 @@ deb:
 	@cd target/deb/bn-engine && SOURCE=$(CURDIR) dpkg-buildpackage -us -uc -b -d > ../build.log 2>&1 || { tail -n 40 ../build.log; exit 1; }
 	@ls target/deb/*.deb
 
-# For machines with programs that few have, run by hand. Most parts say what they leave out where a tool is missing.
+# Needs uncommon programs, so it is run by hand. Most parts report what they skip where a tool is missing.
 test-packages: test-sbom test-deb test-conan test-musl test-aarch64 \
 		test-go test-cpp test-swift test-monitoring test-deploy test-ray test-browser
 	$(call say,the packages passed)

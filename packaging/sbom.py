@@ -37,7 +37,7 @@ def component(package: dict[str, Any], sums: dict[tuple[str, str], str]) -> dict
         "version": package["version"],
         "licenses": [{"expression": re.sub(r"\s*/\s*", " OR ", package["license"])}],
     }
-    # Another package may have the name of one of ours, which no registry has.
+    # A registry's package may have the name of one of ours.
     if package["source"]:
         one["purl"] = purl(package)
     if (package["name"], package["version"]) in sums:
@@ -53,7 +53,7 @@ def roots(metadata: dict[str, Any]) -> list[str]:
 
 
 def graph(metadata: dict[str, Any]) -> dict[str, list[str]]:
-    """Packages that the roots are built from, with those that each needs: neither for builds nor for tests."""
+    """The roots' packages, and the dependencies of each, without build and test dependencies."""
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     needs: dict[str, list[str]] = {}
     todo = roots(metadata)

@@ -23,7 +23,7 @@ test-windows-hosts:
 test-windows-rust:
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-rust
 
-# Built together first, so that the compiler has work for all cores.
+# Build everything together first, so that the compiler has work for all cores.
 test-windows-ci:
 	@$(MAKE) --no-print-directory $(WINDOWS) WINDOWS_RUST="$(WINDOWS_RUST_CI)" windows-rust
 	@$(MAKE) --no-print-directory $(WINDOWS) windows-symbols windows-c windows-hosts-tested
@@ -39,7 +39,7 @@ WINDOWS_LINK := $(IMPORT) -lpsapi -static -lpthread
 $(C)/bn_engine.def: $(SYMBOLS)
 	@(echo "LIBRARY $(DLL)"; echo EXPORTS; sed 's/^/    /' $<) > $@
 
-# As on Linux, linked from the static library: rustc would also export the C interface of a package inside.
+# Linked from the static library, as on Linux: rustc would also export the C interface of a dependency.
 $(LIB)/$(DLL): $(RUST)/libbn_engine.a src/ffi/unload_windows.c $(C)/bn_engine.def
 	@$(CC) $(C11) $(CFLAGS) -shared -static-libgcc -o $(LIB)/$(DLL) $(C)/bn_engine.def src/ffi/unload_windows.c \
 		-Wl,--wrap=TlsAlloc,--wrap=TlsFree $(RUST)/libbn_engine.a $(LDFLAGS) \
@@ -48,7 +48,7 @@ $(LIB)/$(DLL): $(RUST)/libbn_engine.a src/ffi/unload_windows.c $(C)/bn_engine.de
 
 $(IMPORT): $(LIB)/$(DLL) ;
 
-# Those that use no terminal, epoll or getrusage.
+# Examples that use no terminal, epoll or getrusage.
 WINDOWS_EXAMPLES := hello callbacks constrained embed event_loop_windows
 WINDOWS_TESTS := $(filter-out tests/c/test_fork.c,$(wildcard tests/c/test_*.c)) tests/c/harness.c \
 	tests/c/system_windows.c tests/c/process_windows.c
@@ -64,12 +64,12 @@ $(WINDOWS_PROGRAMS:%=$(C)/%.exe): $(C)/%.exe: tests/c/%.c tests/c/process_window
 		$(IMPORT)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
-# Paths from here, as the programs may run on another system.
+# Use relative paths, as the programs may run on another system.
 $(C)/tests.exe: $(WINDOWS_TESTS) tests/c/harness.h tests/c/system.h tests/c/process.h tests/c/xxh64.h $(IMPORT)
 	@$(CC) $(WINDOWS_C) -DBN_DEMO_MODEL='"models/bn-demo.gguf"' -DBN_DEMO_PROMPTS='"tests/golden/demo_prompts.json"' \
 		-DBN_GOLDEN_MODELS='"tests/golden/models"' $(CFLAGS) $(filter %.c,$^) -o $@ $(WINDOWS_LINK)
 
-# bn-chat and bn-server look for the DLL beside themselves and where the system does.
+# bn-chat and bn-server find the DLL beside themselves, or where the system looks.
 windows-hosts: $(IMPORT)
 	$(call cargo_hosts)
 	@install -m 755 $(HOSTS_OUT)/bn-chat.exe $(HOSTS_OUT)/bn-server.exe $(C)/
@@ -77,7 +77,7 @@ windows-hosts: $(IMPORT)
 $(C)/unload.exe: tests/c/unload_windows.c tests/c/process_windows.c tests/c/process.h tests/c/unload.h $(HEADER)
 	@$(CC) $(WINDOWS_C) $(CFLAGS) $(filter %.c,$^) -o $@ -lpsapi -static
 
-# Wine before version 9 lacks this library of the system.
+# Wine before version 9 lacks this system library.
 $(C)/wine/bcryptprimitives.dll: tests/c/wine_bcryptprimitives.c
 	@mkdir -p $(@D) && $(CC) $(C11) -shared -O2 -o $@ $< -ladvapi32
 
@@ -112,9 +112,9 @@ windows-hosts-tested: windows-hosts $(C)/wine/bcryptprimitives.dll
 	@$(UNDER_WINE) hosts/chat/test_windows.sh $(C)/bn-chat.exe
 	@$(UNDER_WINE) hosts/server/tests/windows.sh $(C)/bn-server.exe
 
-# The programs of Rust tests that do not need Unix. A run that was ended leaves its files, whose names come again.
+# Rust tests that do not need Unix. A killed run leaves its files, and later runs reuse their names.
 WINDOWS_RUST ?= --lib --test all --test fuzz --test grammar_memory --test model_memory --test text_chat_memory
-# CI has time for the integration tests, but three that write thousands of files, which take Wine long.
+# CI skips three integration tests that write thousands of files: they are slow under Wine.
 WINDOWS_RUST_CI := --test all -- --skip folders_with_one_change --skip folders_of_mutated
 
 windows-rust: $(C)/wine/bcryptprimitives.dll

@@ -7,7 +7,7 @@ from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
 from conan.tools.files import copy, load, rm, rmdir
 
-# An asterisk stands for folders too.
+# An asterisk matches folders too.
 SOURCES = ["Cargo.toml", "Cargo.lock", "Makefile", "build.rs", "LICENSE-*", "bindings/bindings.mk", "bindings/cpp/*.hpp",
            "deploy/deploy.mk", "dev/*", "hosts/hosts.mk", "include/*", "models/*", "packaging/*.mk", "packaging/THIRD-PARTY",
            "packaging/cmake/*", "packaging/pkg-config/*", "src/*", "tests/tests.mk", "tools/header/*"]

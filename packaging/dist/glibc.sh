@@ -1,5 +1,6 @@
 #!/bin/sh
-# glibc.sh VERSION FILE...: fails if a file needs a newer glibc. With '' for VERSION (musl) none may need any.
+# glibc.sh VERSION FILE...: fails if a file needs a newer glibc. With '' for VERSION (musl), no file may need
+# glibc.
 set -eu
 most=${1:-0}
 shift

@@ -19,6 +19,6 @@ framework CoreFoundation A "_CFArrayCreate, _CFDataCreate, _CFDateCreate, _CFErr
 framework Security A "_SecCertificateCopySubjectSummary, _SecCertificateCreateWithData, _SecCopyErrorMessageString,
     _SecPolicyCreateSSL, _SecTrustCreateWithCertificates, _SecTrustEvaluateWithError, _SecTrustSetAnchorCertificates,
     _SecTrustSetAnchorCertificatesOnly, _SecTrustSetOCSPResponse, _SecTrustSetVerifyDate"
-# Named by crates, and not called.
+# Linked by crates, but not called.
 framework Foundation C ""
 stub usr/lib/libobjc.tbd /usr/lib/libobjc.A.dylib ""

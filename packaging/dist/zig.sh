@@ -1,7 +1,7 @@
 #!/bin/sh
-# zig.sh TARGET ARGUMENT...: `zig cc` for TARGET, as a C compiler, and as a linker for rustc. Where rustc asks for GCC's
-# unwinder, zig's is linked in. Left out are options that zig does not know, or whose meaning TARGET has; and iconv,
-# which Rust's libc names and nobody calls.
+# zig.sh TARGET ARGUMENT...: `zig cc` for TARGET, as a C compiler, and as a linker for rustc. Replaces GCC's unwinder by
+# zig's. Drops options that zig does not know or that TARGET implies, and iconv, which Rust's libc links and nothing
+# calls.
 set -eu
 target=$1
 shift

@@ -33,7 +33,7 @@ stage=$PWD/$c/stage
 run="env LD_LIBRARY_PATH=$stage/lib"
 if [ "$name" = aarch64 ]; then
     emulator=$(command -v qemu-aarch64 || command -v qemu-aarch64-static) || left_out "no qemu-aarch64 (Debian: qemu-user)"
-    # The loader and libc are the compiler's: those that a cache of this machine's names need not be one pair.
+    # Use the compiler's loader and libc: those in this machine's loader cache may not match.
     libc=$(dirname "$(realpath "$($cc -print-file-name=libc.so.6)")")
     run="$emulator -cpu max -L $(dirname "$libc") -E LD_LIBRARY_PATH=$stage/lib:$libc"
 fi
@@ -50,7 +50,7 @@ tests/abi/check_symbols.sh static "$stage/lib/libbn_engine.a" $c/symbols.txt
 readelf -h "$shared" | sed -n 's/ *Machine: */for /p'
 readelf -d "$shared" | sed -n 's/.*NEEDED.*\[\(.*\)\]/needs \1/p'
 
-# pkg-config's own paths are for this machine; these are the installation's.
+# pkg-config's default paths are this machine's, so set those of the installation.
 export PKG_CONFIG_PATH="$stage/lib/pkgconfig"
 hello() {
     what=$1
@@ -75,7 +75,7 @@ $run "$stage/bin/bn-server" --version
 
 build $c/tests
 if [ "$name" = aarch64 ]; then
-    # Not all (docs/packaging.md): the emulator has threads of its own, and does not bear forks of a process with threads.
+    # Not all tests run (docs/packaging.md): the emulator has threads, and fails when a process with threads forks.
     $run $c/tests the_committed_questions
     $run $c/tests company_changes_no_bit
 else

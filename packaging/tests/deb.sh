@@ -20,10 +20,10 @@ command -v mmdebstrap > /dev/null || left_out "using the packages, no mmdebstrap
 [ "$(id -u)" = 0 ] || left_out "using the packages needs root"
 root=target/deb/root
 trap 'rm -rf $root target/deb/before target/deb/after' EXIT
-# The release that they were built on, as they need its libc.
+# Test on the release that the packages were built on, as they need its libc.
 suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mmdebstrap --quiet --variant=minbase --include=gcc,libc6-dev,pkg-config,curl "$suite" $root
-# Less the notes of dpkg and ldconfig.
+# Lists the files, without those of dpkg and ldconfig.
 files() {
     (cd $root && find . -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path ./var/cache/ldconfig -prune -o \
         -path ./tmp -prune -o -print | LC_ALL=C sort)
@@ -42,7 +42,7 @@ inside sh -ec 'cd /tmp
 [ "$(grep -c '^Once upon a time.' target/deb/hello.out)" = 2 ] || { echo "hello tells no story"; exit 1; }
 [ "$(printf '17+25=\n' | inside bn-chat 2> /dev/null)" = 42 ] || { echo "bn-chat does not add"; exit 1; }
 inside bn-convert --help > /dev/null
-# The port is the container's and this machine's alike.
+# The container shares this machine's network, so the port is the same.
 inside sh -ec 'bn-server --port 18097 2> /tmp/server.log & server=$!
     curl -s --retry 30 --retry-connrefused --fail -o /dev/null http://127.0.0.1:18097/health
     curl -sS http://127.0.0.1:18097/v1/completions -d "{\"prompt\": \"17+25=\", \"max_tokens\": 8}"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# dist.sh FOLDER: uses the archives and wheels of FOLDER as who downloaded them: checks the sums, unpacks, compiles
-# hello.c, runs it and what else runs, in systems that have little. Each part says what it leaves out where a tool is
+# dist.sh FOLDER: uses the archives and wheels of FOLDER like a user who downloaded them: checks the sums, unpacks,
+# compiles hello.c, runs it and the programs, in minimal systems. Each part reports what it skips where a tool is
 # missing.
 set -eu
 out=$(realpath "$1")
@@ -20,7 +20,7 @@ skip() {
 has() {
     command -v "$1" > /dev/null
 }
-# WHAT PROGRAM...: it tells hello's story.
+# WHAT PROGRAM...: the program prints hello's story.
 tells() {
     what=$1
     shift
@@ -72,7 +72,7 @@ flags() {
 (cd "$out" && sha256sum --check --quiet SHA256SUMS)
 echo "the sums are right"
 
-# With nothing but a C library beside it: this machine's.
+# Runs in a root with nothing but this machine's C library.
 bare() {
     root=$work/bare
     mkdir -p "$root/tmp"
@@ -101,7 +101,7 @@ older() {
     serves "bn-server in Debian 11" $inside "$old" /bn/bin/bn-server
     wheel=$(ls "$out"/*manylinux*x86_64.whl)
     cp "$wheel" "$old/bn/"
-    # Installed for good in that system, so that a wheel of before is gone.
+    # Install into the system itself, which replaces an older wheel.
     chroot "$old" sh -ec 'pip3 --version; pip3 install --quiet --no-index --no-deps --force-reinstall /bn/*.whl' \
         > "$work/pip.out" 2>&1 || { cat "$work/pip.out" && fail "pip does not take the wheel"; }
     story=$(chroot "$old" python3 -c 'import bn_engine
@@ -148,7 +148,7 @@ if unpacked linux-musl-x86_64; then
     tells "hello.c, everything static" "$work/hello-musl"
     "$folder/bin/bn-convert" --help > /dev/null
     if [ "$(id -u)" = 0 ] && has apt-get; then
-        # musl of Debian's package, and nothing else.
+        # A root with only the musl of Debian's package.
         mkdir -p "$work/musl"
         (cd "$work/musl" && apt-get -qq download musl > apt.log 2>&1 && dpkg -x musl_*.deb root)
         cp -r "$folder" "$work/musl/root/bn"
@@ -163,7 +163,7 @@ if unpacked windows-x86_64; then
     if has "${MINGW}gcc" && has "$WINE"; then
         "${MINGW}gcc" -std=c11 -D__USE_MINGW_ANSI_STDIO=1 examples-c/hello.c -o "$folder/bin/hello.exe" \
             $(flags bn_engine)
-        # Wine before version 9 lacks this library of the system.
+        # Wine before version 9 lacks this system library.
         "${MINGW}gcc" -std=c11 -shared -O2 tests/c/wine_bcryptprimitives.c -o "$folder/bin/bcryptprimitives.dll" \
             -ladvapi32
         export WINEPREFIX="$work/wine" WINEDEBUG=-all WINE

@@ -1,4 +1,4 @@
-"""sbom.py SBOM NOTICES: the SBOM keeps to CycloneDX's schema, and names nothing that the notices do not."""
+"""sbom.py SBOM NOTICES: checks that the SBOM follows CycloneDX's schema, and that the notices list all of it."""
 
 import json
 import re
