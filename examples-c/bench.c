@@ -97,7 +97,7 @@ static bn_model_info info_of(const bn_model *model) {
     return info;
 }
 
-// `prompt_tokens` ids, other ones for each `i`.
+// Makes `prompt_tokens` ids, different for each `i`.
 static void fill_prompt(bn_engine *engine, uint32_t i, uint32_t *ids) {
     bn_model *model = NULL;
     check(bn_engine_model(engine, &model, NULL), "model", NULL);
@@ -135,7 +135,7 @@ static void submit(bn_engine *engine, uint32_t i, uint64_t user_data) {
     free(ids);
 }
 
-// What a set of requests took, seen from the host.
+// The times of a set of requests, as the host sees them.
 typedef struct {
     double seconds, first_seconds; // until the last token; until the last request's first token
     double ttft_ms, tbt_ms;        // per request: to the first token, mean; between tokens, mean
@@ -162,7 +162,7 @@ static void take(const bn_event *e, double begin, bool *started, measured *m) {
         m->tbt_ms += (double)e->decode_ns * 1e-6 / (double)(e->generated_tokens - 1);
 }
 
-// `n` requests over `engines` engines, to their ends.
+// Runs `n` requests over `engines` engines until all have ended.
 static measured run(bn_engine **engines, uint32_t engine_count, uint32_t n) {
     measured m = {0};
     bool started[MOST] = {false};
@@ -242,7 +242,7 @@ static void by_batch_size(bool last) {
     for (int i = 0; i < batch_count; i++) {
         uint32_t b = batches[i];
         speed s = measure(b);
-        // Of one request; where none was measured, of the smallest batch's share.
+        // The rate of one request alone; if none was measured, the smallest batch's rate per request.
         if (i == 0) alone = s.decode / b;
         if (json)
             printf("    {\"batch\": %u, \"prefill_tokens_per_s\": %.1f, \"decode_tokens_per_s\": %.1f, "
@@ -266,8 +266,8 @@ static void print_way(const char *name, const measured *m, double base, bool las
                base / m->seconds);
 }
 
-// The same prompts: each to its end before the next; each in an engine of its own, so that their passes
-// interleave; and in one batch.
+// Runs the same prompts in three ways: one after another; each in its own engine, so that passes interleave;
+// in one batch.
 static void three_ways(void) {
     if (json) printf("  \"ways\": [\n");
     else
@@ -289,7 +289,7 @@ static void three_ways(void) {
     if (json) printf("  ]\n");
 }
 
-// builtin:echo spends no time on a model, so what is left is submit, schedule, sample, deliver, poll.
+// builtin:echo spends no time on a model, so this measures submit, schedule, sample, deliver and poll.
 static void engine_cost(void) {
     model = "builtin:echo";
     prompt_tokens = 16;
@@ -368,7 +368,7 @@ static void batch_list(const char *text) {
     exit(2);
 }
 
-// Which of `count` names it is; ends the process where it is none.
+// The index of `name` among `count` names. Ends the process for an unknown name.
 static int32_t named(const char *name, const char *const *names, size_t count, const char *expected) {
     for (size_t i = 0; name != NULL && i < count; i++) {
         if (strcmp(name, names[i]) == 0) return (int32_t)i;

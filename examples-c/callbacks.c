@@ -10,7 +10,7 @@
 enum { PROMPTS = 4 };
 static const char *const prompts[PROMPTS] = {"12+30=", "45+45=", "Once upon a time", "One day"};
 
-// What the callback shares with main. Only the delivery thread touches `text` until `left` is 0.
+// State that the callback shares with main. Only the delivery thread touches `text` until `left` is 0.
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;

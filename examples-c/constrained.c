@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 static const char question[] = "Ages: Ada 42, Tom 17, Mia 88. Tom? ";
-// Without white space: a small model would go on with it. The one inside the library has not learnt JSON either: the form is
-// right, the values are chance.
+// Without white space, which a small model would repeat. The embedded model has not learnt JSON: the form is right, the
+// values are random.
 static const char schema[] =
     "{\"x-guidance\": {\"whitespace_flexible\": false},"
     " \"type\": \"object\", \"additionalProperties\": false, \"required\": [\"name\", \"age\"],"
@@ -21,7 +21,7 @@ static void check(bn_status status, const char *what, const bn_error *error) {
     exit(1);
 }
 
-// The schema decides which tokens can come next. Where only one can, it is taken without a choice.
+// The schema decides which tokens can come next. Where only one can, no sampling is needed.
 static void fill_in(bn_engine *engine) {
     bn_error error = {0};
     bn_request_params params;
@@ -63,7 +63,8 @@ int main(void) {
     check(bn_engine_model(engine, &model, &error), "model", &error);
     fill_in(engine);
 
-    // Without room, it tells how many there are. The question stays computed: each answer costs its own tokens.
+    // Called without room, it returns the number of tokens. The prefix cache keeps the question, so each answer
+    // costs only its own tokens.
     bn_status status = bn_model_tokenize(model, BN_TEXT(question), BN_TOKENIZE_ADD_SPECIAL, NULL, 0, &from, &error);
     if (status != BN_ERR_BUFFER_TOO_SMALL) check(status, "tokenize", &error);
     for (int i = 0; i < ANSWERS; i++) {

@@ -77,7 +77,7 @@ static void draw(int i) {
     fflush(stdout);
 }
 
-// A chunk in the order of its arrival.
+// Prints a chunk in the order of arrival.
 static void tell(int i, const bn_event *event) {
     static int column;
     if (column + (int)event->text.length > 90) {

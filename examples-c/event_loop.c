@@ -27,7 +27,7 @@ static void submit(bn_engine *engine, bn_string prompt) {
     params.prompt = prompt;
     params.max_new_tokens = 64;
     params.user_data = ++number;
-    // A refused prompt is said to be so, and the loop goes on.
+    // Report a refused prompt, and go on.
     if (bn_submit(engine, &params, &request, &error) == BN_OK)
         printf("[%llu] %.*s\n", (unsigned long long)number, (int)prompt.length, prompt.data);
     else
@@ -59,7 +59,7 @@ static void print(const bn_event *e) {
         printf("[%llu] -- %s\n", (unsigned long long)e->user_data, bn_finish_reason_name(e->finish_reason));
 }
 
-// Takes all that waits, as an edge-triggered loop has to. False when nothing will ever come.
+// Takes all waiting events, as an edge-triggered loop must. Returns false once no event can come.
 static bool take_events(bn_engine *engine) {
     enum { ROOM = 32 };
     bn_error error = {0};

@@ -32,7 +32,7 @@ static void submit(bn_engine *engine, const char *prompt, uint64_t number) {
     check(bn_submit(engine, &params, &request, &error), prompt, &error);
 }
 
-// Takes what waits. False when nothing will ever come.
+// Takes waiting events. Returns false once no event can come.
 static bool take_events(bn_engine *engine) {
     bn_error error = {0};
     bn_event e;
@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     for (int i = 1; i < argc; i++) submit(engine, argv[i], (uint64_t)i);
     check(bn_engine_shutdown(engine, BN_SHUTDOWN_DRAIN, &error), "shutdown", &error); // what was asked is answered
     for (bool running = true; running;) {
-        // The engine's event is set as long as there is something to take: one event at a time is enough.
+        // The engine's event stays set while events wait, so one event per turn is enough.
         DWORD ready = WaitForMultipleObjects(2, events, FALSE, INFINITE);
         if (ready == WAIT_OBJECT_0) running = take_events(engine);
         else if (ready == WAIT_OBJECT_0 + 1) check(bn_engine_shutdown(engine, BN_SHUTDOWN_CANCEL, &error), "cancel", &error);

@@ -1,4 +1,4 @@
-// What came of a load: a table, JSON, and a plot as SVG.
+// Reports the results of a load: a table, JSON, and an SVG plot.
 #include "loadgen.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-// Runs requests: closed loops (so many at a time) for the capacity and the idle figures, open ones (each when it is
-// due, whatever became of the others) for the load levels.
+// Runs requests: closed loops (a fixed number at a time) for the capacity and the idle times, open loops (each
+// request when it is due, whatever the state of the others) for the load levels.
 #include "loadgen.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { ROOM = 256, POOL = 32768, PATIENCE = 60 }; // PATIENCE: seconds without an event at the end
 
-// False: it was refused.
+// Returns false if it was refused.
 static bool submit(run *r, size_t i) {
     const load *l = r->load;
     request *q = &r->requests[i];
@@ -47,7 +47,7 @@ static void take(run *r, const bn_event *e, double time) {
     q->ended = time;
 }
 
-// Takes what comes within `wait_ms`. The number of events.
+// Takes events for up to `wait_ms`. Returns their number.
 static size_t collect(run *r, uint32_t wait_ms) {
     bn_engine *engine = r->load->engine;
     bn_error error = {0};
@@ -74,7 +74,7 @@ static void collect_some(run *r) {
     exit(1);
 }
 
-// With an empty cache: nothing is found that another run has computed.
+// Begins with an empty cache, so that no run reuses another's blocks.
 static run begin(load *l, request *requests) {
     check(bn_cache_clear(l->engine, NULL), "clear", NULL);
     return (run){.load = l, .requests = requests, .start = now(), .from = INFINITY, .to = INFINITY};
@@ -90,7 +90,7 @@ static double median(double *values, size_t count) {
     return values[count / 2];
 }
 
-// To the first token of a request alone.
+// The time to first token of a single request.
 static double first_once(load *l, uint32_t prompt) {
     request q = {.seed = ++l->seed, .prompt = prompt, .output = 1};
     run r = begin(l, &q);
@@ -100,8 +100,8 @@ static double first_once(load *l, uint32_t prompt) {
     return q.first;
 }
 
-// From a token to the next with `batch` requests, over a few tokens of each while all of them run. 0: they do not all
-// run together.
+// The time between tokens with `batch` requests, over a few tokens of each while all run. 0: they never all run
+// together.
 static double gap_once(load *l, uint32_t batch) {
     enum { TOKENS = 128 };
     uint32_t output = (uint32_t)fmin(l->longest - l->typical, 1024); // it is cancelled before
@@ -126,7 +126,7 @@ static double gap_once(load *l, uint32_t batch) {
     return r.window_tokens > 0 ? (r.to - r.from) * batch / (double)r.window_tokens : 0;
 }
 
-// The median of a few times, in about a second. False: it cannot be measured.
+// Adds the median of a few runs, in about a second. Returns false if it cannot be measured.
 static bool add_point(load *l, curve *c, uint32_t x, double (*once)(load *, uint32_t)) {
     enum { TIMES = 7 };
     double times[TIMES], begun = now();
@@ -157,8 +157,8 @@ void measure_idle(load *l) {
     if (l->gap.count == 0) check(BN_ERR_MEMORY_LIMIT, "no request of the median lengths fits", NULL);
 }
 
-// Tokens a second with `at_once` requests at a time, after the first ones have made place for others. Requests that
-// are refused are left out.
+// Tokens per second with `at_once` requests at a time, after the first ones have ended. Refused requests do not
+// count.
 static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t seed) {
     run r = begin(l, draw_closed(l, POOL, seed));
     double end = INFINITY;
@@ -176,15 +176,17 @@ static double closed_loop(load *l, uint32_t at_once, double seconds, uint64_t se
     return rate;
 }
 
-// At least, and for so many times what a request takes: a shorter run sees too few of their prompts.
+// The length of a run: a minimum, and a multiple of a request's time, since a shorter run sees too few
+// prompts.
 static double long_enough(const load *l, uint32_t at_once, double seconds, double requests) {
     double batch = fmin(at_once, l->max_batch);
     double each = batch * at(&l->first, l->typical) + l->options.output * at(&l->gap, batch);
     return fmax(seconds, requests * each);
 }
 
-// The best of several numbers of requests at a time, each tried twice in turn with the others where that takes no minute,
-// since machines drift; then the median of longer runs, since the best of many is too good.
+// Finds the best number of concurrent requests. Each is tried twice, in turns, if that takes less than a minute, since
+// machines drift. The result is the median of longer runs with the best one, since the best of many runs is too
+// optimistic.
 void measure_capacity(load *l) {
     enum { ROUNDS = 2, TIMES = 3 };
     double best = 0, outputs = 0, rates[TIMES], seconds = fmax(l->options.seconds / 16, 0.15), begun = now();
@@ -236,7 +238,7 @@ static int by_cancel(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-// Submits and cancels in the order of time. How late each submit was goes to `late`.
+// Submits and cancels requests when they are due. Records the delay of each submit in `late`.
 static void submit_all(run *r, size_t count, histogram *late) {
     request **cancels = allocate(count + 1, sizeof *cancels);
     size_t cancel_count = 0, next = 0, cancel = 0;

@@ -1,5 +1,5 @@
-// What the parts of the load generator share: load_draw.c draws requests, load_run.c runs them, load_report.c writes
-// what came of them, loadgen.c has the options. Times are in seconds where no unit is named.
+// Shared by the parts of the load generator: load_draw.c draws requests, load_run.c runs them, load_report.c writes
+// the results, loadgen.c has the options. Times are in seconds where no unit is named.
 #ifndef LOADGEN_H
 #define LOADGEN_H
 
@@ -25,7 +25,8 @@ typedef struct {
     int levels[LEVELS], level_count; // percent of the capacity
 } options;
 
-// A request: what was drawn, then what came of it. The submitter writes `id`, `status`; the poller what follows.
+// A request: the drawn fields, then the results. The submitter writes `id` and `status`, the poller the fields
+// after them.
 typedef struct {
     double due, cancel_at; // from the start of the run; never cancelled: 0
     uint64_t seed;         // of the prompt's tokens
@@ -48,7 +49,7 @@ typedef struct {
     int count;
 } curve;
 
-// The engine, and what is known of it.
+// The engine and its measured times.
 typedef struct {
     options options;
     bn_engine *engine;
@@ -62,7 +63,7 @@ typedef struct {
     uint32_t capacity_at;             // requests at a time; 0: the capacity was given
 } load;
 
-// Requests on their way, from `start` on. Rates are of what came from `from` up to `to`.
+// A run that began at `start`. Rates count tokens that came from `from` to `to`.
 typedef struct {
     load *load;
     request *requests;
@@ -97,7 +98,7 @@ void merge(histogram *into, const histogram *from);
 double percentile(const histogram *h, double p);
 void draw(const load *l, request *q, uint64_t *state);
 request *draw_closed(const load *l, size_t count, uint64_t seed);
-// `rate` a second for `options.seconds`, with deadlines and cancels.
+// Draws `rate` requests per second for `options.seconds`, with deadlines and cancels.
 request *draw_open(const load *l, double rate, uint64_t seed, size_t *count);
 void fill_prompt(const load *l, const request *q, uint32_t *ids);
 
