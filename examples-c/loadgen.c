@@ -1,9 +1,9 @@
 // Measures an engine under load: its capacity, its times when idle, and then percentages of the capacity with Poisson
-// arrivals, log-normal lengths, shared prefixes, deadlines, priorities and cancels. loadgen [--seconds N] [--levels
-// 50,80,100,150] [--json FILE] [--plot FILE.svg] [options] [model] The model is a file, a folder,
-// builtin:echo?us_per_token=N, or the one inside the library. `loadgen --help` lists the options. Goodput counts the
-// requests whose first token came within 10 times, and whose tokens on average within twice, the idle time, or within
-// --ttft-ms and --gap-ms. Exits with 1 if a request was lost.
+// arrivals, log-normal lengths, shared prefixes, deadlines, priorities and cancels.
+//   loadgen [--seconds N] [--levels 50,80,100,150] [--json FILE] [--plot FILE.svg] [options] [model]
+// The model is a file, a folder, builtin:echo?us_per_token=N, or the one inside the library. `loadgen --help` lists the
+// options. Goodput counts the requests whose first token came within 10 times, and whose tokens on average within
+// twice, the idle time, or within --ttft-ms and --gap-ms. Exits with 1 if a request was lost.
 #include "loadgen.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-//! Inputs made by grammar. They reach code that byte mutations never reach, since parsers refuse almost all
-//! of those.
+//! Inputs made from grammars. They reach code that byte mutations do not, since parsers refuse almost all
+//! mutated inputs.
 
 /// A number below its argument: the source of all choices.
 pub type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
@@ -186,7 +186,7 @@ fn expression(choose: Choose, depth: usize, out: &mut String) {
     }
 }
 
-/// Doubles the same part while it grows: lists that share their halves.
+/// Doubles a list repeatedly, so that its halves are shared.
 fn list(choose: Choose, depth: usize, out: &mut String, before: &str, behind: &str) {
     let mut part = String::new();
     expression(choose, depth - 1, &mut part);

@@ -49,11 +49,11 @@ pub fn tokenizer_json(bytes: &[u8]) -> Result<()> {
     use_tokenizer(&Tokenizer::from_json(&files, WHAT, &|_| ())?)
 }
 
-/// Text of several scripts and signs there and back.
+/// Encodes and decodes text of several scripts.
 fn use_tokenizer(tokenizer: &Tokenizer) -> Result<()> {
     const TEXT: &str = "Hello, world! 12345  \n\tGrüße — 你好 🙂 it's <|begin_of_text|><s> a\u{300}";
     for (add_special, parse_special) in [(true, true), (false, false)] {
-        // Text that the vocabulary cannot spell is refused.
+        // The tokenizer refuses text that the vocabulary cannot spell.
         if let Ok(ids) = tokenizer.encode(TEXT, add_special, parse_special) {
             let outside = ids.iter().find(|id| **id as usize >= tokenizer.vocab_size());
             assert_eq!(outside, None, "an id outside of the vocabulary");
@@ -63,7 +63,7 @@ fn use_tokenizer(tokenizer: &Tokenizer) -> Result<()> {
     Ok(())
 }
 
-/// A pattern that cuts texts, with long ones.
+/// Splits long texts by a pattern.
 #[allow(dead_code)] // Only made by grammar.
 pub fn pattern(bytes: &[u8]) -> Result<()> {
     let pattern = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
@@ -140,7 +140,7 @@ pub fn kernel_config(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// A chat template compiled, and rendered for conversations of several shapes.
+/// Compiles a chat template, and renders it for conversations of several shapes.
 pub fn template(bytes: &[u8]) -> Result<()> {
     let source = std::str::from_utf8(bytes).map_err(|_| Error::bad_model(format!("{WHAT} is not UTF-8")))?;
     let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")].map(|(k, v)| (k.to_owned(), v.to_owned()));
