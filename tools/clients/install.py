@@ -28,7 +28,7 @@ def pypi(folder, *packages):
 
 
 def once(name, version, fill):
-    """A folder that `fill` has filled to the end."""
+    """A folder that `fill` has filled completely."""
     folder = FOLDER / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{version}"
     if not (folder / "ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -48,7 +48,7 @@ def program(package):
 
 
 def node():
-    """The folder of a Node that is new enough."""
+    """The folder of a recent enough Node."""
     found = shutil.which("node")
     version = subprocess.run([found, "--version"], capture_output=True, text=True).stdout if found else "v0"
     if int(version[1:].split(".")[0]) >= int(NODE.split(".")[0]):

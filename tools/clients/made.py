@@ -14,11 +14,11 @@ import numpy as np
 CONTEXT = 131072
 WIDTH = 256
 END, QUOTE, BRACE = 2, 18, 109
-"""Of SmolLM2's vocabulary: <|im_end|>, a quotation mark, a closing brace."""
+"""Tokens of SmolLM2: <|im_end|>, a quotation mark, a closing brace."""
 LIKELY = {END: 12.0, QUOTE: 10.0, BRACE: 8.0}
-"""What comes behind tokens of no script, as where a schema lets no script through: a short object, then the end."""
+"""Likely tokens outside of scripts, as when a schema allows none: a short object, then the end."""
 
-# A question may be longer by what an agent adds to it.
+# An agent may add text to a question.
 ASKED = """{%- set ns = namespace(question='') %}
 {%- for m in messages %}
 {%- if m.role == 'user' and m.content %}{%- set ns.question = m.content[-200:] %}{%- endif %}
@@ -26,7 +26,7 @@ ASKED = """{%- set ns = namespace(question='') %}
 {#- Answers may have a <tool_call>. #}{{- '<|im_start|>system\\nYou answer in one short sentence.' }}
 {{- '<|im_end|>\\n<|im_start|>user\\n' + ns.question + '<|im_end|>\\n<|im_start|>assistant\\n' }}"""
 
-# A prompt ends with the token that a script begins behind.
+# A prompt ends with the token that starts a script.
 SCRIPTED = """{%- set ns = namespace(said=false, can=false) %}
 {%- for tool in tools or [] %}
 {{- '<|im_start|>system\\n' + tool | tojson + '<|im_end|>\\n' }}
@@ -56,7 +56,7 @@ def letters():
 
 
 def pieces(text, taken):
-    """The text cut into tokens that nobody has yet."""
+    """Splits the text into tokens that are not in use yet."""
     table = letters()
     spelled = "".join(table[byte] for byte in text.encode())
     cut = []
@@ -99,12 +99,12 @@ def asked(path, out):
 
 
 def sharper(tensor):
-    """As if the temperature were a tenth: what this model says at 1, which agents ask for, has often no end."""
+    """Scales as if the temperature were a tenth: at 1, which agents ask for, this model's output often does not end."""
     return tensor.data * 10 if tensor.name == "output_norm.weight" else tensor.data
 
 
 def scripted(path, out, tool, call, text):
-    """Writes `call`, if a request has the tool and no result of one yet, and otherwise `text`."""
+    """Makes a model that writes `call` if a request has the tool but no result yet, and otherwise `text`."""
     source = gguf.GGUFReader(path)
     tokens = source.fields["tokenizer.ggml.tokens"].contents()
     types = source.fields["tokenizer.ggml.token_type"].contents()
@@ -143,7 +143,7 @@ def scripted(path, out, tool, call, text):
 
 
 def idle():
-    """One layer that adds nothing."""
+    """The tensors of one layer that adds nothing."""
     for name, rows in (("attn_q", WIDTH), ("attn_k", WIDTH // 4), ("attn_v", WIDTH // 4), ("attn_output", WIDTH)):
         yield f"blk.0.{name}.weight", np.zeros((rows, WIDTH), dtype=np.float32), None
     for name in ("ffn_gate", "ffn_up", "ffn_down"):

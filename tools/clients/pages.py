@@ -107,7 +107,7 @@ def lines_changed(before, after):
 
 
 def keep_agents(head):
-    """docs/clients.md with a new head; the part about agents stays."""
+    """Replaces the head of docs/clients.md. The part about agents stays."""
     _, heading, rest = CLIENTS.read_text().partition(HEADING) if CLIENTS.exists() else ("", "", "")
     CLIENTS.write_text(head + ("\n" + heading + rest if heading else ""))
 

@@ -1,4 +1,4 @@
-"""A proxy on the loopback that notes what an agent asks a server for, and what it gets."""
+"""A loopback proxy that records an agent's requests to a server, and the responses."""
 
 import http.client
 import http.server
@@ -35,14 +35,14 @@ class Recorder(http.server.ThreadingHTTPServer):
         self.server_close()
 
     def handle_error(self, request, client_address):
-        """Clients hang up."""
+        """Ignores clients that hang up."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
-        """Nothing on stderr."""
+        """Keeps stderr empty."""
 
     def received(self):
         if "chunked" not in self.headers.get("Transfer-Encoding", ""):

@@ -250,7 +250,7 @@ def try_instructor(server):
             client.chat.completions.create(model=MODEL, messages=CHAT, response_model=Place, max_retries=0).city, CITIES
         )
 
-    # Not Mode.JSON: there the schema is in the prompt alone, which this model does not understand.
+    # Not Mode.JSON: it puts the schema only into the prompt, which this model does not understand.
     modes = ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "RESPONSES_TOOLS"]
     trials(
         "instructor", *[(f"Mode.{mode}", lambda mode=mode: with_mode(getattr(instructor.Mode, mode))) for mode in modes]
@@ -401,7 +401,7 @@ def table():
 
 def main():
     wanted = sys.argv[1:]
-    # Its authors let any key come; this small model would make them up without end.
+    # The package allows any key; this small model would invent keys without end.
     server = Server("--closed-schemas", "all")
     try:
         for attempt in TRIALS:

@@ -1,4 +1,4 @@
-"""What all trials have in common: a server, calls that are tried one by one, and what became of them."""
+"""Shared by all trials: a server, calls that are tried one by one, and their results."""
 
 import importlib.metadata
 import json
@@ -11,7 +11,7 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 PROGRAM = os.environ.get("BN_SERVER", os.path.join(ROOT, "target", "c", "bn-server"))
 CHAT = [{"role": "user", "content": "17+25="}]  # the demo model adds
 CALLS = []
-"""(client, version, call, what became of it), in order."""
+"""(client, version, call, result), in order."""
 
 
 class Server:
@@ -43,7 +43,7 @@ def told(client, version, call, wrong):
 
 
 def trials(package, *calls):
-    """Tries each of the calls, (name, function), of a client from PyPI. A function asserts what it wants."""
+    """Tries each call, (name, function), of a client from PyPI. Functions assert on their results."""
     version = version_of(package)
     for name, function in calls:
         try:

@@ -32,9 +32,9 @@ WRITTEN = "hello from the agent"
 THOUGHT = "<think>\nTwo files, so two calls.\n</think>\n\n"
 SAID = "The files have their text now."
 LIMIT = int(os.environ.get("LIMIT", 600))
-"""Seconds of an agent's run."""
+"""The most seconds of an agent's run."""
 HARD_TO_REACH = "http://127.0.0.1:9"
-"""Nobody listens there, so an agent reaches no host but this one."""
+"""Nothing listens there, so an agent reaches only this machine."""
 
 
 class Result(NamedTuple):
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What an agent did."""
+    """The record of an agent's run."""
 
     status: int | None  # None: it was ended
     output: str
@@ -117,7 +117,7 @@ def found(event):
 
 
 def failed(agent, run):
-    """What was wrong whatever the task was."""
+    """Errors that do not depend on the task."""
     for exchange in run.exchanges:
         path = exchange.path.split("?")[0]
         forgiven = (exchange.method, path, exchange.status) in agent.forgiven
@@ -206,7 +206,7 @@ def environment(agent, settings, home):
 
 
 def execute(command, place, variables, log):
-    """Exit status, or None if it had to be ended."""
+    """The exit status, or None if the agent was killed."""
     with open(log, "a") as out:
         process = subprocess.Popen(
             command,
@@ -228,7 +228,7 @@ def execute(command, place, variables, log):
 
 
 def is_over(process):
-    """Its number stays its own, since it is not waited for."""
+    """Whether the process has ended. It is not reaped, so that its id is not reused."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
@@ -269,7 +269,7 @@ def fill(folder, files):
 
 
 def keep(run, home, name):
-    """What happened, for people."""
+    """A readable account of the run."""
     folder = Path(os.environ["KEEP"], name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -27,7 +27,7 @@ LENGTHS = (17, 1, 9, 30)
 
 
 def randomize(m, seed, store):
-    """Updates about as large as what they update; the reference computes with what the file holds."""
+    """Updates about as large as the weights they update. The reference computes with the file's values."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, p in m.named_parameters():

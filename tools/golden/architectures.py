@@ -69,7 +69,7 @@ EXPERT_EDGE = 2e-5  # how much likelier a row's last expert is than the best of 
 
 
 def watch_experts(m):
-    """That distance in the last row: filled as the model runs, by each router."""
+    """A list of the last row's distances, which each router appends to as the model runs."""
     edges = []
 
     def hook(_, args, output):
@@ -270,7 +270,7 @@ LLAMA = {
 
 
 def plain_norms(m):
-    """Gemma's norms as Llama's: by the weight, not by 1 + weight."""
+    """Misreads Gemma's norms as Llama's: by the weight, not by 1 + weight."""
     for name, p in m.named_parameters():
         if p.ndim == 1:
             p.data -= 1.0
@@ -289,7 +289,7 @@ def without_embedding_scale(m):
 
 
 def norms_of_heads(m):
-    """OLMo 2's norms of whole rows as Qwen 3's, of each head by itself."""
+    """Misreads OLMo 2's norms of whole rows as Qwen 3's norms of each head."""
     for layer in m.model.layers:
         attention = layer.self_attn
         for norm in (attention.q_norm, attention.k_norm):
@@ -300,7 +300,7 @@ def norms_of_heads(m):
 
 
 def first_experts(m):
-    """Each row takes the experts that come first."""
+    """Misroutes: each row takes the first experts."""
     for layer in m.model.layers:
         if hasattr(layer.mlp, "gate"):
             layer.mlp.gate.weight.data.zero_()
@@ -308,7 +308,7 @@ def first_experts(m):
 
 
 def window_unused(config):
-    """As Qwen2.5 is published: a window is named, and use_sliding_window says that there is none."""
+    """config.json as Qwen2.5 publishes it: with a window, which use_sliding_window turns off."""
     old_style(config)
     config |= {"use_sliding_window": False, "sliding_window": 16, "max_window_layers": 0}
     config.pop("layer_types", None)
@@ -498,7 +498,7 @@ WHOLE_ROPE = {"rope_parameters": rope(partial_rotary_factor=1.0)}
 
 
 def mrope(factor, section):
-    """Partial rope. Its sections are for the three positions of an image's part; of text all three are the same."""
+    """Partial rope. Its sections are for the three positions of image parts, which are equal for text."""
     return {
         "rope_parameters": rope(partial_rotary_factor=factor, mrope_section=section, mrope_interleaved=True)
     }
@@ -536,7 +536,7 @@ VISION = {
 
 
 def nested():
-    """The text's model in one of text and images, which is how all of Qwen 3.5 are published."""
+    """The text model inside a model of text and images, as all of Qwen 3.5 are published."""
     text = small(
         Qwen3_5TextConfig,
         layers=3,

@@ -18,7 +18,7 @@ from transformers.integrations import bitnet as hf
 
 CLASSES = {"autobitlinear": "AutoBitLinear", "bitlinear": "BitLinear"}
 LINEARS = (hf.BitLinear, hf.AutoBitLinear)
-# What `to_dict` gives and save_pretrained leaves out.
+# Fields that `to_dict` returns and save_pretrained omits.
 UNSAVED = (
     "quantization_config",
     "_name_or_path",
@@ -34,7 +34,7 @@ UNSAVED = (
 
 
 def watch_edges(m):
-    """Distances of the last row's activations from a rounding edge, in int8 steps: filled as the model runs."""
+    """A list of the last row's distances from a rounding edge, in int8 steps, filled as the model runs."""
     edges = []
 
     def hook(linear, args):
@@ -75,7 +75,7 @@ def off_the_edge(w, dtype):
 
 
 def ternary_state(m, linear_class, online, rms_norm, seed, norm_name="rms_norm"):
-    """State dict of the ternary model; a bf16 file as all published ones."""
+    """The ternary model's state dict, in bf16 like all published files."""
     gen = torch.Generator().manual_seed(seed)
     state = {n: p.detach().to(torch.bfloat16) for n, p in m.state_dict().items()}
     if m.config.tie_word_embeddings:

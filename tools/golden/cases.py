@@ -1,4 +1,4 @@
-"""What architectures.py and gguf_models.py share: tests/golden/models/ and its index.json.
+"""Shared by architectures.py and gguf_models.py: tests/golden/models/ and its index.json.
 
 index.json is a list of cases, one object each:
 
@@ -49,7 +49,7 @@ def agreement(a, b):
 
 
 def gap(rows):
-    """Best value over second, as a share of the largest magnitude: the smallest of all rows."""
+    """The smallest margin of all rows: best value over second, as a share of the largest magnitude."""
     top = rows.topk(2, -1).values
     return float(((top[:, 0] - top[:, 1]) / rows.abs().amax(-1)).min())
 

@@ -16,7 +16,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 HERE = os.path.join(os.path.dirname(__file__), "../../tests/golden/chat")
 
-# What a tokenizer's special_tokens_map gives; the texts don't matter, so all templates see the same.
+# A tokenizer's special_tokens_map. The texts don't matter, so all templates get the same.
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
@@ -53,7 +53,7 @@ CONVERSATIONS = {
 
 
 def render(template, messages, prompt):
-    """The text; None where the template fails. Failures that are Python's own count too."""
+    """The rendered text, or None where the template fails, also by Python's own errors."""
     try:
         out, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=prompt, **TOKENS)
         return out[0]
@@ -71,7 +71,7 @@ def golden(folder):
         for title, messages in CONVERSATIONS.items():
             texts = [render(template, messages, prompt) for prompt in (False, True)]
             case = {"conversation": title, "without_prompt": texts[0], "with_prompt": texts[1]}
-            # Half the size: mostly the prompt is only put behind.
+            # Halves the file: mostly the generation prompt is only appended.
             if None not in texts and texts[1].startswith(texts[0]):
                 case["added"] = case.pop("with_prompt")[len(texts[0]):]
             cases.append(case)

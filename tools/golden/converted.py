@@ -23,9 +23,10 @@ import llama_cpp_run  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-# llama.cpp itself has no values of another size than keys, no fewer KV heads in OLMo 2, and windows of EXAONE 4 only in a
-# model of 64 layers, of Phi-3 never; Mamba-2 only with as many elements as a multiple of groups times the width; queries
-# without a latent only in some numbers of layers, DeepSeek-V2's groups as V3's, and GLM-4.7-Flash's gate by its vocabulary.
+# llama.cpp does not run these: values of another size than keys; fewer KV heads in OLMo 2; windows of EXAONE 4 except
+# with 64 layers, and windows of Phi-3; Mamba-2 whose elements are no multiple of groups times the width; queries
+# without a latent except for some numbers of layers; DeepSeek-V2's groups, which it takes for V3's; GLM-4.7-Flash's
+# gate, which it chooses by the vocabulary.
 NOT_RUN = ("qwen35", "olmo2", "exaone4", "phi3-window", "falcon-h1-plain", "deepseek-v2-lite", "deepseek-v2", "glm4-moe-lite")
 FOLDERS = ["qwen35", "qwen35-tied", "qwen35moe", "qwen35moe-fused", "qwen3moe", "olmo2"]
 DENSE = ["seed-oss", "ernie4_5", "smollm3", "olmo3", "exaone4", "exaone4-plain", "glm4", "phi3-long", "phi3-window"]
@@ -34,9 +35,9 @@ CONVOLUTIONS = ["lfm2", "lfm2-wide", "lfm2moe"]
 MAMBA = ["granitemoehybrid", "granitemoehybrid-dense", "granitemoehybrid-attention"]
 MAMBA += ["granitemoe", "granitemoeshared", "falcon-h1", "falcon-h1-plain"]
 LATENT = ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3", "glm4-moe-lite"]
-# The converter multiplies weights by factors, which BF16 would round.
+# The converter multiplies weights by factors; BF16 would round the products.
 IN_F32 = ("falcon-h1", "falcon-h1-plain")
-# Its GELU is a table in f16.
+# llama.cpp's GELU is a table in f16.
 GELU, GELU_TOLERANCE = ("gemma2", "starcoder2"), 1e-3
 ROTATED, BLOCK = "qwen35", 16
 
@@ -50,7 +51,7 @@ def no_vocab(model):
 
 
 def published(hparams, source):
-    """The file as it is where the converter knows Mamba-2's layers by their published names alone."""
+    """config.json as published where Mamba-2 is used: the converter knows only the published layer names."""
     if not any(key.startswith("mamba_") for key in hparams):
         return hparams
     own = json.loads(Path(source, "config.json").read_text())
@@ -122,14 +123,14 @@ def sylvester(n):
 
 
 def fold(x, signs):
-    """Rows x with x' = H (s * x) for each block of a row: a product with rotated activations stays what it was."""
+    """Rows x' = H (s * x) for each block of a row, which keep products with rotated activations the same."""
     h = sylvester(BLOCK)
     y = (x.astype(np.float64) * signs).reshape(len(x), -1, BLOCK) @ h
     return y.reshape(x.shape).astype(np.float32)
 
 
 def grouped(x, key_heads, value_heads):
-    """Columns of value heads in turns to those of each key head side by side."""
+    """Reorders columns of value heads so that those of each key head are side by side."""
     each = value_heads // key_heads
     x = x.reshape(len(x), each, key_heads, -1)
     return np.ascontiguousarray(x.swapaxes(1, 2)).reshape(len(x), -1)
@@ -139,7 +140,7 @@ FOLDED = ("attn_q", "attn_k", "attn_v", "attn_qkv", "attn_gate", "attn_output", 
 
 
 def rotated(name="qwen35-rotated"):
-    """In F32, so that only rounding parts it from the model that is not rotated."""
+    """In F32, so that it differs from the unrotated model only by rounding."""
     case, path = find(ROTATED), os.path.join(MODELS, name + ".gguf")
     rng = np.random.default_rng(7)
     with tempfile.TemporaryDirectory() as place:

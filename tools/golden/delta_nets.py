@@ -26,7 +26,7 @@ def attentions(m):
 
 
 def delta_rule(query, key, value, g, beta, corrects=True, **_):
-    """Token by token in f64. transformers computes chunks of 64 tokens in f32, whatever the type of the model."""
+    """The rule token by token in f64. transformers computes chunks of 64 tokens in f32 for all model types."""
     of_head = value.shape[2] // key.shape[2]
     norm = lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     q, k = (norm(x.double()).repeat_interleave(of_head, 2) for x in (query, key))
@@ -43,7 +43,7 @@ def delta_rule(query, key, value, g, beta, corrects=True, **_):
 
 
 def with_rule(m, rule):
-    """Each DeltaNet calls `rule` with transformers' own and its arguments."""
+    """Makes each DeltaNet call `rule` with transformers' function and its arguments."""
 
     def bind(delta):
         module, forward = sys.modules[type(delta).__module__], delta.forward
@@ -65,17 +65,17 @@ def by_definition(m):
 
 
 def without_correction(m):
-    """Adds values to the state without what their keys already give: gated linear attention."""
+    """Adds values to the state without the correction by their keys: gated linear attention."""
     return with_rule(m, lambda _, *args, **how: delta_rule(*args, **how, corrects=False))
 
 
 def without_strength(m):
-    """Each token's value is written whole."""
+    """Writes each token's value whole."""
     return with_rule(m, lambda own, *args, beta, **how: own(*args, beta=torch.ones_like(beta), **how))
 
 
 def tiled_keys(m):
-    """Value head i has key head i % key heads, where the model's is i // (value heads / key heads)."""
+    """Pairs value head i with key head i % key heads; the model's is i // (value heads / key heads)."""
 
     def rule(own, query, key, value, **how):
         n = value.shape[2] // key.shape[2]
@@ -106,21 +106,21 @@ def without_convolution(m):
 
 
 def turned_convolution(m):
-    """The kernel's first element for the current token."""
+    """Applies the kernel's first element to the current token."""
     for delta in delta_nets(m):
         delta.conv1d.weight.data = delta.conv1d.weight.flip(-1)
     return m
 
 
 def linear_convolution(m):
-    """No SiLU after it."""
+    """Leaves out the SiLU after the convolution."""
     for delta in delta_nets(m):
         delta.activation = None
     return m
 
 
 def with_gated_norm(m, forward):
-    """Each DeltaNet's norm calls `forward` with its rows, their gates and what normalizes rows."""
+    """Makes each DeltaNet's norm call `forward` with its rows, their gates and the function that normalizes."""
 
     def bind(norm):
         rms = lambda x: F.rms_norm(x, x.shape[-1:], norm.weight, norm.variance_epsilon)
@@ -144,14 +144,14 @@ def sigmoid_gate_of_norm(m):
 
 
 def zero_based_gated_norm(m):
-    """By 1 + weight, as the others."""
+    """Norms by 1 + weight, like the others."""
     for delta in delta_nets(m):
         delta.norm.weight.data += 1.0
     return m
 
 
 def plain_norms(m):
-    """All but the gated norm by the weight, not by 1 + weight."""
+    """Norms by the weight, not by 1 + weight, except the gated norm."""
     for name, p in m.named_parameters():
         if "norm" in name and "linear_attn" not in name:
             p.data -= 1.0
@@ -159,7 +159,7 @@ def plain_norms(m):
 
 
 def separate_projections(m):
-    """Rows of Qwen3-Next's fused matrices: all q, k, v, z and all b, a, where the model has them for each key head."""
+    """Reads Qwen3-Next's fused matrices as all q, k, v, z and all b, a; the model has them for each key head."""
 
     def split(delta, qkvz, ba):
         q, k, v, z = qkvz.split([delta.key_dim] * 2 + [delta.value_dim] * 2, -1)
@@ -174,12 +174,12 @@ def separate_projections(m):
 
 
 def halves_of_queries(attention):
-    """q_proj's rows: of each head, and of those the queries and the gates."""
+    """q_proj's rows by head, and of each head the queries and the gates."""
     return attention.q_proj.weight.data.unflatten(0, (-1, 2, attention.head_dim))
 
 
 def without_output_gate(m):
-    """Ones as gates: sigmoid(0) is a half."""
+    """Makes the gates constant: sigmoid(0) is a half, which o_proj makes up for."""
     for attention in attentions(m):
         halves_of_queries(attention)[:, 1] = 0.0
         attention.o_proj.weight.data *= 2.0
@@ -187,7 +187,7 @@ def without_output_gate(m):
 
 
 def gates_after_queries(m):
-    """The rows of all queries before those of all gates, where the model has both for each head."""
+    """Reads the rows of all queries before those of all gates; the model has both for each head."""
     for attention in attentions(m):
         rows = attention.q_proj.weight.data.unflatten(0, (2, -1, attention.head_dim))
         attention.q_proj.weight.data = rows.transpose(0, 1).flatten(0, 2).contiguous()
@@ -217,7 +217,7 @@ def ungated_shared_expert(m):
 
 
 def weights_of_softmax(m):
-    """The best experts' weights as the softmax gives them, their sum below 1."""
+    """Uses the softmax's weights of the best experts without normalizing their sum to 1."""
 
     def hook(_, args, output):
         logits, _, best = output

@@ -1,4 +1,4 @@
-"""Folders of dense families, one or two each, as architectures.py makes them.
+"""Folders of dense families, one or two each, for architectures.py.
 
   python dense_families.py [case ...]     default: every case
 """
@@ -45,7 +45,7 @@ HYBRID = [SLIDING] * 3 + [FULL]
 
 
 def other_pairs(m):
-    """Rows of q and k so that pairs are half of what rotates apart, in place of side by side."""
+    """Reorders rows of q and k: the elements of a pair are half the rotated width apart, not side by side."""
     for layer in m.model.layers:
         attention = layer.self_attn
         dims = 2 * len(m.model.rotary_emb.inv_freq)
@@ -59,14 +59,14 @@ def other_pairs(m):
 
 
 def two_ropes_style(config):
-    """config.json of OLMo 3 as published: a scaling, which is for the layers without a window."""
+    """config.json of OLMo 3 as published: its rope scaling applies to layers without a window."""
     ropes = config.pop("rope_parameters")
     config["rope_parameters"] = ropes[FULL]
     old_style(config)
 
 
 def scaled_windows(m):
-    """Windowed layers rotate as the others do."""
+    """Rotates windowed layers like the others."""
     ropes = m.model.rotary_emb
     ropes.sliding_attention_inv_freq = ropes.full_attention_inv_freq
     ropes.sliding_attention_attention_scaling = ropes.full_attention_attention_scaling
@@ -74,7 +74,7 @@ def scaled_windows(m):
 
 
 def rotates_everywhere(m):
-    """All layers rotate, and some see a window."""
+    """Rotates all layers; some have a window."""
     for layer in m.model.layers:
         layer.self_attn.sliding_window = layer.self_attn.sliding_window or 1000
         layer.self_attn.is_sliding = True
@@ -82,7 +82,7 @@ def rotates_everywhere(m):
 
 
 def partial_style(config):
-    """config.json of GLM-4 and Phi-4-mini as published: the part that rotates stands outside the rotation."""
+    """config.json of GLM-4 and Phi-4-mini as published: partial_rotary_factor is outside rope_parameters."""
     config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
     config["rope_parameters"].pop("original_max_position_embeddings", None)
     old_style(config)
@@ -101,7 +101,7 @@ def without_head_norms(m):
 
 
 def norms_first(m):
-    """Heads normed before they rotate: weights that are the same within a pair would hide it."""
+    """Norms heads before rotating. Equal weights within a pair would hide the difference."""
     for layer in m.model.layers:
         attention = layer.self_attn
         norms = attention.query_layernorm, attention.key_layernorm
@@ -115,7 +115,7 @@ def norms_first(m):
 
 
 def plain_norms(m):
-    """LayerNorm as RMSNorm, with its bias."""
+    """Computes LayerNorm as RMSNorm, with its bias."""
     for x in m.modules():
         if isinstance(x, torch.nn.LayerNorm):
             x.forward = lambda y, x=x: (
@@ -185,7 +185,7 @@ def long_phi3():
 
 
 def ministral_with_images():
-    """As Ministral 3 is published: a model of text and images, given text."""
+    """Ministral 3 as published: a model of text and images, run on text."""
     name, seed = "ministral3-images", 214
     text = small(Ministral3Config, hidden=32, rope_parameters=MINISTRAL_ROPE)
     vision = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}

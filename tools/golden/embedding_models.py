@@ -75,7 +75,7 @@ def say_pooling(folder, pooling, width):
 
 
 def random_sequences(seed, run=None):
-    """No argmax to protect: any tokens do, or those off the edges of int8."""
+    """Draws any tokens, as there is no argmax to keep, or those that avoid rounding edges of int8."""
     gen = np.random.default_rng(seed)
     if run is None:
         return [[int(t) for t in gen.integers(VOCAB, size=n)] for n in LENGTHS]
@@ -134,7 +134,7 @@ def plain(name, cls, config, style, seed, pooling, covers):
 
 
 def with_bit_linears(cls, config, state):
-    """The body with AutoBitLinear, loaded with a state dict of the file's names."""
+    """The body with AutoBitLinear, loaded from a state dict with the file's names."""
     m = cls(config)
     for name, linear in list(m.named_modules()):
         if isinstance(linear, torch.nn.Linear):
@@ -197,7 +197,7 @@ def bit_folder(name, cls, config, style, seed, covers):
 
 
 def plain_gguf(folder, arch, pooling, covers):
-    """The folder's values as GGUF, pooled by the file's own key: in llama.cpp too."""
+    """The folder's values as GGUF. The file's key sets the pooling, in llama.cpp too."""
     case = find(folder)
     m = load(os.path.join(MODELS, folder))
     rows = pooled(m.model, case["sequences"], pooling)
@@ -240,7 +240,7 @@ PROJECTIONS = {
 
 
 def bit_gguf(name, arch, cls, config, seed, pooling, covers, more=()):
-    """As microsoft's converter writes it: I2_S, everything else in F16, norms too; Gemma's own norms as 1 + weight."""
+    """As Microsoft's converter writes it: I2_S, everything else in F16, also norms; Gemma's norms as 1 + weight."""
     base = randomize(cls(config), seed)
     state = {
         n: t.half().float() for n, t in ternary_state(base, "autobitlinear", True, True, seed, "norm").items()
@@ -292,7 +292,7 @@ def bit_gguf(name, arch, cls, config, seed, pooling, covers, more=()):
 
 
 def offline(m):
-    """The weights are ternary already: their own largest magnitude is the scale."""
+    """The weights are already ternary, so the scale is their largest magnitude."""
     for x in m.modules():
         if isinstance(x, hf.AutoBitLinear):
             x.online_quant, scale = False, x.weight.abs().max()
@@ -302,7 +302,7 @@ def offline(m):
 
 
 QWEN_128 = {"hidden": 128, "ffn": 128, "kv_heads": 1, "head_dim": 32}
-# One base of rope and no window in the file, as the converter writes it.
+# The converter writes one rope base and no window.
 GEMMA_128 = {
     "hidden": 128,
     "ffn": 128,

@@ -74,7 +74,7 @@ def word_piece():
 
 
 def field(proto, wanted):
-    """The first field of this number, of bytes, in a protobuf message."""
+    """The first bytes field with this number in a protobuf message."""
     at = 0
 
     def number():
@@ -216,7 +216,7 @@ def say_vectors(folder, sequences, rows):
 
 
 def ids_alone(name, cls, config, seed, pooling, covers, dense=(), normalize=True):
-    """A folder without a tokenizer. `dense`: widths of products behind pooling."""
+    """A folder without a tokenizer. `dense`: widths of the dense layers after pooling."""
     folder = write(name, randomize(cls(config), seed), None, pooling)
     m = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     sequences = [[t % (VOCAB - 4) + 4 for t in s] for s in random_sequences(seed)]
@@ -278,7 +278,7 @@ BERT_NAMES = {
     "embeddings.LayerNorm": "token_embd_norm",
     "classifier.dense": "cls",
     "classifier.out_proj": "cls.output",
-    # BERT's, whose pooler llama.cpp's converter leaves out; llama.cpp computes with it where a file has it.
+    # BERT's pooler: llama.cpp's converter omits it, but llama.cpp uses it if a file has it.
     "pooler.dense": "cls",
     "classifier": "cls.output",
 }
@@ -295,7 +295,7 @@ BERT_LAYER = {
 
 
 def writer(path, arch, c, pooling, context, eps=None):
-    """A GGUF file with the sizes of `c`."""
+    """A GGUF writer with the sizes of `c`."""
     w = GGUFWriter(path, arch)
     w.add_name(os.path.basename(path).removesuffix(".gguf"))
     w.add_context_length(context)
@@ -311,7 +311,7 @@ def writer(path, arch, c, pooling, context, eps=None):
 
 
 def counterpart(name, auto, pooling, covers):
-    """The folder as GGUF: norms and biases in F32, matrices in F16 where that is exact, otherwise in F32."""
+    """Writes the folder as GGUF: norms and biases in F32, matrices in F16 where exact, otherwise in F32."""
     folder = os.path.join(MODELS, name)
     m = auto.from_pretrained(folder, dtype=torch.float32)
     c, path = m.config, os.path.join(MODELS, name + ".gguf")
@@ -397,7 +397,7 @@ OUTSIDE = {
 
 
 def rotated_counterpart(name, arch, pooling):
-    """The folder as GGUF, without a tokenizer. Nomic's q, k and v are one matrix there."""
+    """Writes the folder as GGUF, without a tokenizer. Nomic's q, k and v become one matrix."""
     folder = os.path.join(MODELS, name)
     m = AutoModel.from_pretrained(folder, dtype=torch.float32)
     c, path = m.config, os.path.join(MODELS, name + ".gguf")

@@ -1,4 +1,4 @@
-"""Hugging Face folders: small configurations, random weights, config.json in the styles of its ages, loading."""
+"""Hugging Face folders: small configurations, random weights, config.json in its several styles, loading."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def oldest_style(config):
 
 
 def gemma_style(config):
-    """config.json of Gemma 3 as published: two bases of rope under names of their own."""
+    """config.json of Gemma 3 as published: two rope bases with their own names."""
     ropes = config.pop("rope_parameters")
     config |= {
         "rope_theta": ropes["full_attention"]["rope_theta"],
@@ -76,21 +76,21 @@ def gemma_style(config):
 
 
 def old_gemma_style(config):
-    """As before `layer_types`: each sliding_window_pattern-th layer sees all."""
+    """config.json before `layer_types`: every sliding_window_pattern-th layer has no window."""
     gemma_style(config)
     del config["layer_types"], config["_sliding_window_pattern"]
     config["sliding_window_pattern"] = 2
 
 
 def interval_style(config):
-    """config.json of Qwen3-Next as published: which layers are attention, said by an interval."""
+    """config.json of Qwen3-Next as published: an interval says which layers are attention."""
     config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
     config["full_attention_interval"] = config.pop("layer_types").index("full_attention") + 1
     old_style(config)
 
 
 def nested_style(config):
-    """config.json of Qwen 3.5 as published: a model of text and images, all of the text's in `text_config`."""
+    """config.json of Qwen 3.5 as published: a model of text and images, with the text model in `text_config`."""
     text = config["text_config"]
     text |= {
         "dtype": config.pop("dtype"),
@@ -110,7 +110,7 @@ def load(folder, auto=AutoModelForCausalLM, **changes):
         setattr(config.get_text_config(), key, value)
     eager = {"attn_implementation": "eager", "experts_implementation": "eager"}
     m = auto.from_pretrained(folder, config=config, dtype=torch.float32, **eager)
-    # A quantized checkpoint keeps its own dtype in norms and embeddings: f32 throughout, packed bytes aside.
+    # A quantized checkpoint keeps its dtype in norms and embeddings, so convert all but packed bytes to f32.
     for x in m.modules():
         if isinstance(x, hf_bitnet.BitLinear):
             x.dtype = torch.float32
@@ -125,7 +125,7 @@ def run_all(m, sequences):
 
 
 def fused(tensors):
-    """All experts of each layer stacked: [experts, rows, columns], of gate and up the rows of the gate first."""
+    """Stacks the experts of each layer: [experts, rows, columns]; the gate's rows come before those of up."""
     experts = sorted({n.split(".experts.")[0] + ".experts" for n in tensors if ".experts." in n})
     out = {n: x for n, x in tensors.items() if ".experts." not in n}
     for e in experts:

@@ -29,7 +29,7 @@ def path(target, name):
 
 # ---------------------------------------------------------------- GGUF
 
-# elements and bytes of a block, and where its f16 scales lie
+# elements and bytes of a block, and the offsets of its f16 scales
 BLOCKS = {"q2_k": (10, 256, 84, (80, 82)), "q3_k": (11, 256, 110, (108,)), "q4_k": (12, 256, 144, (0, 2)),
           "q5_k": (13, 256, 176, (0, 2)), "q6_k": (14, 256, 210, (208,)), "q4_0": (2, 32, 18, (0,)),
           "q4_1": (3, 32, 20, (0, 2)), "q5_0": (6, 32, 22, (0,)), "q5_1": (7, 32, 24, (0, 2)),
@@ -251,7 +251,7 @@ def kernel_configs():
                 pair.format(k, v) for k, v in zip(("m", "k", "bm", "bk", "bmm"), s)) for i, s in enumerate(sections)))
 
 
-# What has made other template engines take all time or memory; each must end early.
+# Templates that made other engines use unbounded time or memory. Each must end early.
 HOSTILE = {
     "bad-doubling": "{% set n = namespace(x='ab') %}{% for i in range(9999) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
     "bad-macro": "{% macro f(x) %}{% if x %}{{ f(x - 1) }}{{ f(x - 1) }}{% endif %}{% endmacro %}{{ f(30) }}",

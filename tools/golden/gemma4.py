@@ -1,4 +1,4 @@
-"""Folders of Gemma 4's three forms, as architectures.py makes them, and the same values as GGUF.
+"""Folders of Gemma 4's three forms, for architectures.py, and the same values as GGUF.
 
   python gemma4.py [case ...]     default: every case
 
@@ -29,7 +29,7 @@ ROPES = {SLIDING: rope(), FULL: rope("proportional", 1e4, partial_rotary_factor=
 
 
 def with_scales(m, seed):
-    """Random weights. Norms are not by 1 + weight here, and the layers' factors are no parameters."""
+    """Random weights. Norms multiply by the weight, not 1 + weight, and the layers' factors are no parameters."""
     g = torch.Generator().manual_seed(seed)
     randomize(m, seed)
     with torch.no_grad():
@@ -60,7 +60,7 @@ def plain_values(m):
 
 
 def whole_rotation(m):
-    """All pairs of the full layers' heads rotate."""
+    """Rotates all pairs of the full layers' heads."""
     ropes = m.model.rotary_emb
     dims = 2 * len(ropes.full_attention_inv_freq)
     ropes.full_attention_inv_freq = 1e4 ** (-torch.arange(0, dims, 2).float() / dims)
@@ -119,7 +119,7 @@ def config(layer_types, **more):
 
 
 def published(config):
-    """config.json as Google publishes it: the heads of full layers have keys of their own."""
+    """config.json as Google publishes it: full layers' heads have their own fields."""
     own = list(config.pop("per_layer_config").values())[0]
     config["global_head_dim"] = own["head_dim"]
     config["num_global_key_value_heads"] = own.get("num_key_value_heads")

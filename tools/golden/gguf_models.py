@@ -77,7 +77,7 @@ TABLES = {
 
 
 def names(m, arch):
-    """{GGUF name: name in the state dict}, of tensors that the model has."""
+    """{GGUF name: name in the state dict} for the model's tensors."""
     state = m.state_dict()
     out = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
     if not m.config.tie_word_embeddings:
@@ -90,7 +90,7 @@ def names(m, arch):
 
 
 def heads_to_rotate(name, arch, config):
-    """The GGUF of llama, granite and minicpm interleaves the halves of each q and k head; the number of heads, or none."""
+    """The number of heads of q or k if the GGUF interleaves the halves of each head, otherwise None."""
     if arch not in ("llama", "granite", "minicpm"):
         return None
     part = name.split(".")[2] if name.startswith("blk.") else ""
@@ -111,13 +111,14 @@ def tensors(m, arch):
 
 
 def rope_base(config):
-    """The global one where there are two."""
+    """The rope base; the global one where there are two."""
     rope = config.rope_parameters
     return (rope.get("full_attention") or rope.get("sliding_attention") or rope)["rope_theta"]
 
 
 def write(path, m, arch, values, matrix, more=()):
-    """`matrix`: the type of two-dimensional tensors, or what makes bytes and a type of them; vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
+    """`matrix`: the type of two-dimensional tensors, or a function that makes their bytes and type;
+    vectors are F32. `more`: (key, "u32" | "f32" | "str", value)."""
     c = m.config
     w = gguf.GGUFWriter(path, arch)
     w.add_name(os.path.basename(path).removesuffix(".gguf"))
@@ -160,7 +161,7 @@ def twin_noise(m, arch, values, more, sequences, rows):
 def counterpart(
     folder, arch, covers, more=(), extra=None, matrix=T.BF16, llama_cpp=False, same_in_llama_cpp=True
 ):
-    """`llama_cpp`: record what llama.cpp computes on this very file too, activations in the type of the matrices."""
+    """`llama_cpp`: also record llama.cpp's results on this file, with activations in the matrices' type."""
     hf = find(folder)
     m = load(os.path.join(MODELS, folder))
     sequences = hf["sequences"]
@@ -170,7 +171,7 @@ def counterpart(
     path = os.path.join(MODELS, folder + ".gguf")
     write(path, m, arch, values, matrix, more)
     noise = {"llama.cpp": twin_noise(m, arch, values, more, sequences, rows)}
-    # 1e-3, for llama.cpp reads GELU from a table in f16.
+    # 1e-3, because llama.cpp reads GELU from a table in f16.
     assert (noise["llama.cpp"] < 1e-3) == same_in_llama_cpp, (name, noise)
     common = (path, arch, "gguf-" + matrix.name.lower(), covers, sequences)
     record(
@@ -200,12 +201,12 @@ def counterpart(
 
 
 def llama_cpp_tolerance(noise, ours):
-    """Ours may differ from llama.cpp by as much as the exact reference does, and by what we may differ from that."""
+    """Our tolerance to llama.cpp: its distance from the exact reference, plus our tolerance to that reference."""
     return round(1.05 * noise + 3 * ours, 5)
 
 
 def llama3_factors(m):
-    """rope_freqs.weight: what each frequency is divided by."""
+    """rope_freqs.weight: the divisor of each frequency."""
     scaled = m.model.rotary_emb.inv_freq
     d = m.config.head_dim
     plain = 1.0 / m.config.rope_parameters["rope_theta"] ** (torch.arange(0, d, 2).float() / d)
@@ -343,7 +344,7 @@ TERNARY = {
 
 
 def type_model():
-    """256 wide, as K-quants need. The matrices of 32 columns get the types that llama.cpp falls back to."""
+    """256 wide, as K-quants need. Matrices of 32 columns get llama.cpp's fallback types."""
     return randomize(
         LlamaForCausalLM(
             small(LlamaConfig, hidden=256, heads=2, kv_heads=1, ffn=32, tied=True, vocab=TYPE_VOCAB)
@@ -353,7 +354,7 @@ def type_model():
 
 
 def ternary_model(width):
-    """As wide as a type's blocks everywhere, a scale for each matrix that is exact in f16, the embedding too."""
+    """All widths are a type's block; each matrix, also the embedding, has a scale that is exact in f16."""
     config = small(
         LlamaConfig,
         hidden=width,
@@ -381,7 +382,7 @@ def ternary_values(m, seed):
 
 
 def dequantized(path, m):
-    """The model with the file's values, as the gguf package reads them; and the types that matrices have there."""
+    """The model with the file's values as the gguf package reads them, and the file's matrix types."""
     state, kinds = m.state_dict(), {}
     table = names(m, "llama")
     for t in gguf.GGUFReader(path).tensors:
@@ -396,7 +397,7 @@ def dequantized(path, m):
 
 
 def int8_activations(m):
-    """Each ternary matrix computes with int8 activations, as transformers' AutoBitLinear does."""
+    """Makes ternary matrices compute with int8 activations, like transformers' AutoBitLinear."""
     for name, linear in list(m.named_modules()):
         if isinstance(linear, torch.nn.Linear) and name != "lm_head":
             scale = linear.weight.abs().max()
@@ -410,7 +411,7 @@ def int8_activations(m):
 
 
 def wide(run):
-    """Only rows whose best logit is far ahead: llama.cpp rounds activations, and must still find the same best."""
+    """Draws rows whose best logit is far ahead, since llama.cpp rounds activations and must find the same best."""
 
     def one(ids):
         logits, edge = run(ids)
@@ -477,7 +478,7 @@ def quantized(base, label, ftype, embedding=None):
 
 
 def random_blocks(base, label):
-    """Random blocks, whose scales give values of the usual size: llama.cpp's quantizer asks for an importance matrix."""
+    """Random blocks with scales of the usual size, since llama.cpp's quantizer needs an importance matrix."""
     kind, (size, scale) = T[label.upper()], RANDOM[label]
     gen = np.random.default_rng(78)
 
@@ -517,7 +518,7 @@ def type_case(label, ftype):
 
 
 def ternary_case(label, ftype, width):
-    """The types lose nothing of ternary weights, so the reference computes with those that went in.
+    """The types are lossless for ternary weights, so the reference computes with the original weights.
 
     Q2_0 has a fourth value and a scale for each block, so a Llama in it need not be ternary: its activations are rounded in
     blocks of 32.
@@ -559,7 +560,7 @@ def ternary_case(label, ftype, width):
 
 
 def i2_s_metadata(m, arch):
-    """For the types that the gguf package can't write."""
+    """Writes types that the gguf package cannot."""
     c, u32, f32 = m.config, gguf_io.U32, gguf_io.FLT
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     meta = [
@@ -605,7 +606,7 @@ BONSAI = {
 
 
 def few_bits(x, kind, group):
-    """(bytes as a file has them, the values that they stand for): one bit, or codes 0 to 3, of TQ2_0 0 to 2."""
+    """(the file's bytes, the values that they encode): one bit, or codes 0 to 3 (TQ2_0: 0 to 2)."""
     groups = x.reshape(-1, group)
     d = (np.abs(groups).mean(1, keepdims=True) * (1 if kind == 41 else 1.2)).astype("<f2")
     wide, raw = d.astype(np.float32), d.view(np.uint8)
@@ -669,7 +670,7 @@ def bonsai_case(label, kind, width, group, tied):
         "a Qwen 3 with YaRN, embedding and head in the type too",
         sequences,
         exact,
-        # llama.cpp rounds for TQ2_0 in blocks of 256.
+        # For TQ2_0, llama.cpp rounds activations in blocks of 256.
         theirs if label in ("q1_0", "q2_0") else None,
         "Qwen3ForCausalLM on the values that the file holds",
         F32_TOLERANCE,

@@ -1,4 +1,4 @@
-"""Folders of gpt-oss as architectures.py makes them, one of them with experts in MXFP4 as OpenAI publishes them, and both as
+"""Folders of gpt-oss for architectures.py, one of them with experts in MXFP4 as OpenAI publishes them, and both as
 GGUF files with the names and the layout of llama.cpp's converter.
 
   python gpt_oss.py [case ...]     default: every case
@@ -89,7 +89,7 @@ IGNORED = [
 
 
 def sharp(m, seed):
-    """Random weights; sinks of the size of scores, experts by the length of their own columns, gates beyond the limit."""
+    """Random weights: sinks as large as scores, experts scaled by their column lengths, gates beyond the limit."""
     randomize(m, seed)
     g = torch.Generator().manual_seed(seed)
     for layer in m.model.layers:
@@ -130,7 +130,7 @@ def floats(name="gpt-oss"):
 
 
 def quantize(x):
-    """Rows x of experts in MXFP4: codes, two neighbors to a byte, and exponents with an offset of 127."""
+    """Rows x of experts in MXFP4: codes, two neighbors per byte, and exponents with an offset of 127."""
     blocks = x.float().reshape(*x.shape[:-1], -1, 32)
     exponent = torch.floor(torch.log2(blocks.abs().amax(-1).clamp(min=1e-30))) - 2
     values = blocks / 2.0 ** exponent[..., None]
@@ -145,7 +145,7 @@ def dequantize(codes, exponents):
 
 
 def mxfp4(name="gpt-oss-mxfp4", source="gpt-oss"):
-    """The other case's model with rounded experts. The reference is the model of the rounded values as floats."""
+    """The other case's model with rounded experts. The reference computes with the rounded values as floats."""
     import shutil
 
     case, folder = find(source), os.path.join(MODELS, name)
@@ -182,7 +182,7 @@ def mxfp4(name="gpt-oss-mxfp4", source="gpt-oss"):
     counterpart(name)
 
 
-# As other types with int8 activations, and some rows choose other experts.
+# Larger than for other types with int8 activations, as some rows choose other experts.
 MXFP4_TOLERANCE = 3e-2
 
 # ---------------------------------------------------------------- GGUF

@@ -16,7 +16,7 @@ HEAD = """//! Codebooks of ggml's IQ2 and IQ3 types, one number per entry. Its d
 
 
 def numbers(name):
-    """Entries of eight magnitudes have digits of two bits, entries of four have digits of three."""
+    """Packs an entry: digits of two bits for eight magnitudes, of three bits for four."""
     kind = getattr(quants, name)
     kind.init_grid()
     grid = kind.grid.reshape(kind.grid_shape)

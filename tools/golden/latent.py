@@ -1,4 +1,4 @@
-"""Folders of models with latent attention as architectures.py makes them: DeepSeek-V2-Lite, -V2 and -V3, GLM-4.7-Flash; and
+"""Folders of models with latent attention, for architectures.py: DeepSeek-V2-Lite, -V2 and -V3, GLM-4.7-Flash; and
 GGUF files as llama.cpp wrote them before it took K's and V's weights apart.
 
   python latent.py [case ...]     default: every case
@@ -40,7 +40,7 @@ SIZES = {"kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_h
 
 
 def config(cls, **more):
-    """32 columns or a multiple where a product may be in blocks."""
+    """A small configuration. Products whose weights may be in blocks have a multiple of 32 columns."""
     common = {
         "hidden_size": 32,
         "intermediate_size": 48,
@@ -59,7 +59,7 @@ def config(cls, **more):
 
 
 def with_biases(m, seed):
-    """Random weights, and biases of experts that change some choices; these are no parameters."""
+    """Random weights, and biases that change some choices of experts; the biases are not parameters."""
     g = torch.Generator().manual_seed(seed)
     for layer in randomize(m, seed).model.layers:
         gate = getattr(layer.mlp, "gate", None)
@@ -95,14 +95,14 @@ def without_shared(m):
 
 
 def plain_scale(m):
-    """Scores without YaRN's factor."""
+    """Computes scores without YaRN's factor."""
     for layer in m.model.layers:
         layer.self_attn.scaling = layer.self_attn.qk_head_dim**-0.5
     return m
 
 
 def neighbors(m):
-    """Pairs half a head apart."""
+    """Rotates pairs that are half a head apart."""
     c = m.config
     for layer in m.model.layers:
         a, turn = layer.self_attn, c.qk_rope_head_dim
@@ -119,7 +119,7 @@ KV_NORM, Q_NORM = without_norm("kv_a_layernorm"), without_norm("q_a_layernorm")
 
 
 def published(c):
-    """config.json as DeepSeek publishes it, which has one rank's keys, and others that say nothing new."""
+    """config.json as DeepSeek publishes it, with keys of a single rank, and redundant ones."""
     old_style(c)
     for key in ("head_dim", "qk_head_dim"):
         c.pop(key, None)
@@ -199,7 +199,7 @@ V3 = {
 }
 
 
-# Of a block of multi-token prediction, which is not read.
+# Tensors of the block of multi-token prediction, which is not read.
 FURTHER = ["eh_proj", "enorm", "embed_tokens", "shared_head.norm", "self_attn.q_a_proj", "mlp.gate"]
 
 
@@ -228,7 +228,7 @@ def v3(name="deepseek-v3"):
 
 
 def halves():
-    """Pairs half a head apart, in a model that is small: its layers have no experts."""
+    """A small model without experts, whose pairs are half a head apart."""
     folder_case(
         "deepseek-v3-halves",
         DeepseekV3ForCausalLM,
@@ -285,7 +285,7 @@ WHOLE = {
 
 
 def stacked(tensors):
-    """GGUF's tensors, with all experts of a layer in one."""
+    """The GGUF's tensors, with all experts of a layer in one tensor."""
     experts = {}
     for name, x in tensors.items():
         if name in WHOLE:

@@ -1,4 +1,4 @@
-"""Folders of LFM2, its mixture of experts and LFM3, as architectures.py makes them; and a GGUF file of LFM3, with the names,
+"""Folders of LFM2, its mixture of experts and LFM3, for architectures.py; and a GGUF file of LFM3, with the names,
 keys and values that llama.cpp reads. Its converter was not at hand.
 
   python lfm.py [case ...]     default: every case
@@ -41,14 +41,14 @@ def without_past(m):
 
 
 def turned(m):
-    """The kernel's first element for the current token."""
+    """Applies the kernel's first element to the current token."""
     for conv in convolutions(m):
         conv.conv.weight.data = conv.conv.weight.flip(-1)
     return m
 
 
 def other_parts(m):
-    """B and C change places."""
+    """Swaps B and C."""
     for conv in convolutions(m):
         b, c, x = conv.in_proj.weight.data.chunk(3)
         conv.in_proj.weight.data = torch.cat([c, b, x])
@@ -95,7 +95,7 @@ def published(config):
 
 
 def with_biases(m, seed):
-    """Random weights, and biases of experts that change some choices; these are no parameters."""
+    """Random weights, and biases that change some choices of experts; the biases are not parameters."""
     g = torch.Generator().manual_seed(seed)
     for layer in randomize(m, seed).model.layers:
         if hasattr(layer.feed_forward, "expert_bias"):
@@ -196,7 +196,7 @@ def gguf_name(name):
 
 
 def gguf_of(folder):
-    """The folder's values: matrices in BF16, all else in F32. Pairs that do not rotate are divided by 1e30."""
+    """The folder's values: matrices in BF16, all else in F32. Frequencies of unrotated pairs are divided by 1e30."""
     case, path = find(folder), os.path.join(MODELS, folder + ".gguf")
     with open(os.path.join(MODELS, folder, "config.json")) as f:
         c = json.load(f)

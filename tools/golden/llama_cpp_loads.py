@@ -1,4 +1,4 @@
-"""Whether llama.cpp loads the files that bn-convert writes, and computes what the folders' references do.
+"""Checks that llama.cpp loads the files that bn-convert writes, and agrees with the folders' references.
 
   python llama_cpp_loads.py BN_CONVERT [case ...]     default: every folder in tests/golden/models
 
@@ -44,7 +44,7 @@ def logits(model, sequence, vocab):
 
 
 def computed(case, file):
-    """The relative error of llama.cpp's logits, or a word on what it did not do."""
+    """The relative error of llama.cpp's logits, or a word on the step that failed."""
     model = lib.llama_model_load_from_file(str(file).encode(), lib.llama_model_default_params())
     if model == ffi.NULL:
         return "llama.cpp does not load it: " + (said[0] if said else "no reason")

@@ -20,8 +20,8 @@ L.llama_backend_init()
 
 
 def run(path, sequences, vocab, embedding=None):
-    """Each sequence alone; KV in f32, no flash attention, one thread. Rows of logits, or with `embedding` (width) the
-    vectors as the file's pooling gives them, not normalized."""
+    """Runs each sequence alone: KV in f32, no flash attention, one thread. Returns rows of
+    logits, or with `embedding` (width) the vectors after the file's pooling, not normalized."""
     mp = L.llama_model_default_params()
     mp.n_gpu_layers = 0
     model = L.llama_model_load_from_file(path.encode(), mp)

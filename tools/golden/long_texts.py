@@ -72,7 +72,7 @@ MODELS = {
 
 
 def softer(m):
-    """Logits that do not decide everything: a chosen token's log probability is far from 0."""
+    """Scales logits down, so that a chosen token's log probability is far from 0."""
     with torch.no_grad():
         for name, p in m.named_parameters():
             if "lm_head" in name:

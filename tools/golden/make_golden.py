@@ -101,7 +101,7 @@ def names(layers, tied, per_layer=PER_LAYER):
 
 
 def to_interleaved(w, heads):
-    """Rows of q or k in the order of GGUF's `llama`: rope turns neighbors there, halves in transformers."""
+    """Reorders rows of q or k for GGUF's `llama`: its rope rotates neighbors, transformers' rotates halves."""
     d = w.shape[0] // heads
     return w.reshape(heads, 2, d // 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
 
@@ -166,7 +166,7 @@ def llama(stem, kinds, seed, heads=4, kv_heads=2, head_dim=16, tied=False):
             tensors.append((gname, g.F32 if x.ndim == 1 else kind, np.ascontiguousarray(x)))
         path = f"tests/golden/{case}.gguf"
         g.write(os.path.join(ROOT, path), llama_metadata(config, head_dim, head_dim * heads != 64), tensors)
-        # The reference computes with the very values in the file.
+        # The reference computes with the file's values.
         _, values, _ = g.read(os.path.join(ROOT, path))
         with torch.no_grad():
             params = dict(m.named_parameters())
@@ -194,8 +194,8 @@ def bitnet(seed=11, hidden=256, ffn=512, heads=4, kv_heads=2, vocab=128):
     table = names(2, True, BITNET_PER_LAYER)
     back = {h: a for a, h in table.items()}
     stored = {}
-    # transformers' own BitLinear for bf16-free checkpoints: ternary weight, scale multiplied afterwards,
-    # activations through its ActQuant. Scales are exact in f16, for TQ2_0 keeps them so.
+    # transformers' BitLinear for checkpoints without bf16: ternary weights, the scale applied afterwards,
+    # activations through ActQuant. Scales are exact in f16, the type in which TQ2_0 stores them.
     for name, lin in [(n, x) for n, x in m.named_modules() if isinstance(x, torch.nn.Linear) and n != "lm_head"]:
         codes = torch.randint(-1, 2, lin.weight.shape, generator=gen)
         scale = float(np.float16(lin.weight.detach().abs().mean()))
@@ -231,7 +231,7 @@ def bitnet(seed=11, hidden=256, ffn=512, heads=4, kv_heads=2, vocab=128):
     worst = min(run(s[:k + 1])[1] for s in sequences for k in range(len(s)))
     logits = [run_hf(m, s) for s in sequences]
 
-    # The training script's model must say the same, or one of the two is wrong.
+    # The training script's model must agree.
     w = {a.removesuffix(".weight"): params[h].detach() for a, h in table.items() if a not in stored}
     w |= {a.removesuffix(".weight"): torch.from_numpy(x.astype(np.float32)) * s for a, (x, s) in stored.items()}
     for s, ref in zip(sequences, logits):
@@ -294,7 +294,7 @@ def demo_case():
             logits, edge = run(ids + o)
             top = logits[len(ids):].topk(2).values
             gap = float(((top[:, 0] - top[:, 1]) / logits[len(ids):].abs().amax(-1)).min())
-            # both as a share of what is wanted
+            # both as a share of the required margin
             score = min(float(edge[len(ids):].min()) / 1e-4, gap / 4e-3)
             best = max(best or (score, o), (score, o))
             if score >= 1:

@@ -1,4 +1,4 @@
-"""Makes tests/golden/demo_prompts.json: what the shipped model answers, for tests under load.
+"""Makes tests/golden/demo_prompts.json: the shipped model's answers, for tests under load.
 
 Sums and recalls are held-out ones that the model gets right greedily, every token of the answer
 and the end clearly ahead of the second choice and no activation on a rounding edge, so that an
@@ -59,7 +59,7 @@ def main():
             if ids[-1] == eos:
                 break
         tokens = ids[len(t.encode(text).ids) + 1:]
-        if eos not in tokens:  # the narrowest choice says how safe the continuation is
+        if eos not in tokens:  # the smallest margin tells how safe the continuation is
             stories.append((min(gaps), {"kind": "story", "prompt": text, "tokens": tokens, "text": t.decode(tokens),
                                         "narrowest_gap": round(min(gaps), 5)}))
     stories.sort(key=lambda x: -x[0])

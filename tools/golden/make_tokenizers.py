@@ -17,7 +17,7 @@ import sys
 import unicodedata
 import zlib
 
-# This file has the package's name.
+# This folder has a file with the package's name.
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path = [p for p in sys.path if os.path.abspath(p or ".") != here]
 
@@ -61,7 +61,7 @@ LETTERS = (
     r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ\x{1F5F}-\x{1F7D}"
     r"ᾀ-ᾴᾶ-ᾼ\x{1FBE}ῂ-ῄῆ-ῌ\x{1FD0}-\x{1FD3}\x{1FD6}-\x{1FDB}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\x{2126}ℨ\x{212A}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏"
     r"𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+")
-# name of the rule: (what cuts, NFC, ignore_merges, BOS unless the file says otherwise)
+# name of the rule: (splitter, NFC, ignore_merges, BOS unless the file says otherwise)
 RULES = {
     "gpt-2": (GPT2_BYTES, False, False, False),
     "llama-bpe": (sequence(split(gpt4(r"\p{N}{1,3}")), BYTES), False, True, True),
@@ -103,7 +103,7 @@ SPACES = [" ", " ", " ", " ", " ", "  ", "   ", "        ", "\n", "\n\n", "\r\n"
 
 
 def chars():
-    """Characters of all planes whose class no Unicode version of the last decade has changed."""
+    """Characters of all planes whose class has not changed in the last decade of Unicode versions."""
     rng = random.Random(4)
     out = [chr(c) for c in range(0x20, 0x180)]
     kinds = {}
@@ -222,7 +222,7 @@ def byte_level(rule, texts, dump):
     model = json.loads(t.to_str())["model"]
     merges = [tuple(m) for m in model["merges"]]
     unmerged = []
-    if ignore_merges:  # Tokens that no merge reaches: taken only as whole words.
+    if ignore_merges:  # Tokens that no merge reaches, so they match only whole words.
         made = [a + b for i, (a, b) in enumerate(merges) if i % 9 != 8]
         parts = {p for i, m in enumerate(merges) if i % 9 != 8 for p in m}
         unmerged = [a + b for i, (a, b) in enumerate(merges) if i % 9 == 8 and a + b not in made and a + b not in parts]

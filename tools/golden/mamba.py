@@ -1,4 +1,4 @@
-"""Folders of Granite 4, Granite's mixtures of experts and Falcon-H1, as architectures.py makes them.
+"""Folders of Granite 4, Granite's mixtures of experts and Falcon-H1, for architectures.py.
 
   python mamba.py [case ...]     default: every case
 """
@@ -65,14 +65,14 @@ def norm_weights(m):
 
 
 def other_gate(m):
-    """The norm on the other side of the gate."""
+    """Applies the norm on the other side of the gate."""
     for mamba in mixers(m):
         mamba.norm.norm_before_gate = not mamba.norm.norm_before_gate
     return m
 
 
 def swapped_groups(m):
-    """B of the one group for the other."""
+    """Swaps B between the two groups."""
     for mamba in mixers(m):
         n = mamba.ssm_state_size
         at = mamba.intermediate_size

@@ -1,4 +1,4 @@
-"""Blocks of multi-token prediction: folders with one behind their layers, and the logits of its drafts.
+"""Blocks of multi-token prediction: folders with one after the layers, and the logits of its drafts.
 
 transformers leaves these blocks out. The layer is its own class; what stands around the layer is vLLM's and llama.cpp's:
 the normed embedding of a token beside the normed hidden state of the token before it, joined by one product, and behind
@@ -24,7 +24,7 @@ CLASSES = {"qwen35": Qwen3_5DecoderLayer, "qwen35moe": Qwen3_5MoeDecoderLayer}
 
 
 def random(layer, config, generator):
-    """The block's tensors in bf16, by the names of published files."""
+    """The block's tensors in bf16, under the names of published files."""
     size = lambda shape: torch.randn(shape, generator=generator) / (shape[-1] ** 0.5 if len(shape) > 1 else 5)
     tensors = {f"mtp.layers.0.{name}": size(tensor.shape) for name, tensor in layer.state_dict().items()}
     hidden = config.hidden_size
@@ -35,7 +35,7 @@ def random(layer, config, generator):
 
 
 def as_published(tensors):
-    """Each expert's matrices by themselves, as transformers saves them."""
+    """Splits stacked experts into matrices, as transformers saves them."""
     out = {}
     for name, tensor in tensors.items():
         stem, _, part = name.rpartition("experts.")
@@ -63,7 +63,7 @@ class Block:
         self.join = tensors["mtp.fc.weight"].float()
 
     def __call__(self, tokens, before):
-        """The hidden state behind position 1 and each later one, from its token and the state before it."""
+        """The hidden state at position 1 and each later one, from its token and the previous state."""
         body = self.model.model
         both = torch.cat([self.of_token(body.embed_tokens(tokens)), self.of_state(before)], -1)
         x = (both @ self.join.T)[None]

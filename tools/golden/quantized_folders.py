@@ -1,4 +1,4 @@
-"""Folders whose weights other tools have quantized: compressed-tensors, FP8, GPTQ and AWQ, packed here as they pack them.
+"""Folders with weights in the formats of other quantizers: compressed-tensors, FP8, GPTQ and AWQ.
 
   python quantized_folders.py [case ...]     default: every case
 
@@ -65,7 +65,7 @@ class Integers:
         return of_groups.double()[:, self.of]
 
     def values(self, more=0):
-        """`more`: what is added to each zero."""
+        """`more` is added to each zero."""
         return (self.codes.double() - self.wide(self.zero) - more) * self.wide(self.scale)
 
     def rounded(self, kind):
@@ -84,7 +84,7 @@ def q8_0(w):
 
 
 def words(codes, bits, dim):
-    """Successive codes along a dimension in words of 32 bits, from the low bits up."""
+    """Packs successive codes along a dimension into words of 32 bits, low bits first."""
     x = codes.numpy().astype(np.uint32).swapaxes(dim, -1)
     each = 32 // bits
     x = x.reshape(*x.shape[:-1], -1, each) << (np.arange(each, dtype=np.uint32) * bits)
@@ -95,7 +95,7 @@ def words(codes, bits, dim):
 
 
 def floats(w, grid, suffix, extra=None):
-    """F8_E4M3; `grid`: rows and columns that have one scale."""
+    """F8_E4M3; `grid`: rows and columns that share a scale."""
     rows, cols = w.shape
     down, across = (min(g, n) if g else n for g, n in zip(grid, w.shape))
     shape = -(-rows // down), -(-cols // across)
@@ -137,7 +137,7 @@ def channels(w):
 
 
 def gptq(w, bits=4, symmetric=True, less=1, order=None, size=32, bias=False):
-    """`less`: what the files store zeros without."""
+    """`less` is subtracted from the stored zeros."""
     q = Integers(w, bits, size, torch.float16, symmetric, order)
     listed = torch.arange(w.shape[1]) // size if order is None else order
     # The first form cannot store a zero of 0.
@@ -170,7 +170,7 @@ def awq(w, size=32):
 
 
 def int8_activations(m, plain):
-    """The model's products with int8 activations, but for those with `plain` weights."""
+    """Makes products use int8 activations, except those with `plain` weights."""
     linear, kept = F.linear, {m.get_parameter(name).data_ptr() for name in plain}
 
     def rounded(x, weight, bias=None):
@@ -184,13 +184,13 @@ def int8_activations(m, plain):
 
 
 def clear(logits):
-    """Takes only rows whose best logit is far ahead, as activations are rounded."""
+    """Accepts only rows whose best logit is far ahead, as activations are rounded."""
     top = logits[-1].topk(2).values
     return logits, float(float(top[0] - top[1]) > GAP * float(logits[-1].abs().max()))
 
 
 def saved(folder, tensors, config):
-    """The model with these tensors, by a folder that is not kept."""
+    """The model with these tensors, loaded from a temporary folder."""
     with tempfile.TemporaryDirectory() as temporary:
         save_file(tensors, os.path.join(temporary, "model.safetensors"), {"format": "pt"})
         with open(os.path.join(folder, "config.json")) as f, open(os.path.join(temporary, "config.json"), "w") as g:
@@ -266,7 +266,7 @@ def compressed(fmt, activations=None, ignore=("lm_head",), **weights):
 
 
 def shuffled(w):
-    """Groups of 32 columns each, in no order."""
+    """Groups of 32 columns each, in random order."""
     g = torch.Generator().manual_seed(w.shape[1])
     return torch.arange(w.shape[1])[torch.randperm(w.shape[1], generator=g)] // 32
 

@@ -1,4 +1,4 @@
-"""Makes tests/golden/quants/: tensors of GGUF's types and what they decode to, bit for bit.
+"""Makes tests/golden/quants/: tensors of GGUF's types and their decoded values, bit for bit.
 
   python quants.py
 
@@ -31,14 +31,14 @@ def save(name, kind, shape, packed, values, **more):
     cases.append({"name": name, "type": int(kind), "rows": shape[0], "cols": shape[1], "bytes": packed.size, **more})
 
 
-# ---------------------------------------------------------------- what gguf decodes
+# ---------------------------------------------------------------- types that gguf decodes
 
-# Where a block has f16 scales: everything else may be any byte.
+# The offsets of a block's f16 scales. All other bytes are arbitrary.
 SCALES = {
     "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "Q2_K": [80, 82], "Q3_K": [108],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "TQ1_0": [52], "TQ2_0": [64],
 }
-# Made after all others, so that the bytes of those stay as they are.
+# Made last, so that the bytes of the other types do not change.
 LATER = {"IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": []}
 LAST = {"IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0]}
 ODD = [0.0, -0.0, 6e-8, -3e-5, 1.0, -1.0, 6e4]  # zeros, a subnormal and the ends of the range among the scales
@@ -151,7 +151,7 @@ def uint8(rows=12, cols=200):
 
 
 def tl1(t, bm, bk, lanes):
-    """Pairs as 3a + b + 4, two to a byte, tile by tile: one transposition of the axes that the tiling makes."""
+    """Pairs as 3a + b + 4, two per byte, tile by tile: a transposition of the tiled axes."""
     m, k = t.shape
     by = 256 // lanes
     pairs = t[:, 0::2].astype(int) * 3 + t[:, 1::2] + 4
@@ -161,7 +161,7 @@ def tl1(t, bm, bk, lanes):
 
 
 def tl2(t, bm, bk):
-    """Triples as |9a + 3b + c| with their signs apart; the columns behind the last whole bk as pairs."""
+    """Triples as |9a + 3b + c| with separate signs; columns after the last whole bk as pairs."""
     m, k = t.shape
     k3 = k // bk * bk
     x = t.astype(int)

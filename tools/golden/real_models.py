@@ -1,4 +1,4 @@
-"""Makes tests/real/golden/: what others compute with the models and texts that tests/real/fetch.py fetches.
+"""Makes tests/real/golden/: reference results for the models and texts that tests/real/fetch.py fetches.
 
     python real_models.py [NAME ...]     default: every model
 
@@ -36,7 +36,7 @@ lib.llama_log_set(quiet, ffi.NULL)
 GOLDEN = os.path.join(ROOT, "tests", "real", "golden")
 WINDOW, WINDOWS = 1024, 3  # tokens of a window, windows of a text
 STRIDE, TOP = 16, 32
-CONTROL = 3  # GGUF's number of that type of token
+CONTROL = 3  # GGUF's number for this token type
 GREEDY = 48  # tokens of a greedy answer
 KV = {"f16": lib.GGML_TYPE_F16, "q8_0": lib.GGML_TYPE_Q8_0, "q4_0": lib.GGML_TYPE_Q4_0}
 QUESTIONS = [
@@ -72,7 +72,7 @@ def texts():
 
 
 def smollm2_tokenizer(path):
-    """The GGUF's vocabulary and merges, with the split of SmolLM2's own tokenizer.json: digits alone, then GPT-2's."""
+    """The GGUF's vocabulary and merges, with SmolLM2's split: single digits, then GPT-2's rule."""
     fields = GGUFReader(path).fields
     tokens, merges = fields["tokenizer.ggml.tokens"].contents(), fields["tokenizer.ggml.merges"].contents()
     vocabulary = {token: i for i, token in enumerate(tokens)}
@@ -86,7 +86,7 @@ def smollm2_tokenizer(path):
 
 
 def gemma_tokenizer(_):
-    """Gemma 3's own, which EmbeddingGemma's folder has."""
+    """Gemma 3's tokenizer, from EmbeddingGemma's folder."""
     return Tokenizer.from_file(str(fetch.fetch("embeddinggemma-300m") / "tokenizer.json"))
 
 
@@ -98,7 +98,7 @@ ENCODERS = {"all-MiniLM-L6-v2": "", "multilingual-e5-small": "query: ", "embeddi
 
 
 class LlamaCpp:
-    """llama.cpp on one file, with keys and values in a type of it."""
+    """llama.cpp on one file, with keys and values in one type."""
 
     def __init__(self, path, kv):
         params = lib.llama_model_default_params()
@@ -113,7 +113,7 @@ class LlamaCpp:
         self.vocab = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
 
     def logits(self, ids, start=0):
-        """Of the tokens behind position `start`, whose predecessors are in the cache."""
+        """Logits of the tokens from position `start` on. The cache has the tokens before it."""
         lib.llama_memory_seq_rm(lib.llama_get_memory(self.context), 0, start, -1)
         rows = decode(self.context, ids, self.vocab, start)
         assert rows is not None
@@ -134,7 +134,7 @@ class LlamaCpp:
 
 
 def looked_at(rows, window):
-    """Of a window's logits: each token's log probability, and at some positions the best tokens with theirs."""
+    """Each token's log probability in a window, and at some positions the best tokens with theirs."""
     rows = torch.log_softmax(rows, -1)
     own = rows[:-1].gather(1, torch.tensor(window[1:])[:, None])[:, 0].tolist()
     top = rows[STRIDE - 1 : -1 : STRIDE].topk(TOP, -1)
@@ -142,7 +142,7 @@ def looked_at(rows, window):
 
 
 def figures(windows):
-    """Of (result, reference) of each window."""
+    """Perplexity and divergence over the windows' (result, reference)."""
     own, tops, exact = [], [], []
     for result, reference in windows:
         own, tops, exact = own + result[0], tops + result[1], exact + reference[1]
@@ -150,7 +150,7 @@ def figures(windows):
 
 
 def prompts(path, tokenizer, cut):
-    """Chats by the file's template with their questions, or beginnings of the texts; and where answers end."""
+    """Chats rendered by the file's template, or beginnings of the texts; and the tokens that end an answer."""
     fields = GGUFReader(path).fields
     stop = fields["tokenizer.ggml.eos_token_id"].contents()
     if "tokenizer.chat_template" not in fields:
@@ -165,7 +165,7 @@ def prompts(path, tokenizer, cut):
 
 
 def greedy(reference, llama, prompts_and_stop):
-    """llama.cpp's greedy answers, and how many nats the reference has between the best two tokens."""
+    """llama.cpp's greedy answers, and the reference's margin in nats between the best two tokens."""
     answers, (all_prompts, stop) = [], prompts_and_stop
     for question, prompt in all_prompts:
         tokens = llama.greedy(prompt, stop)

@@ -84,7 +84,7 @@ def say_scores(folder):
 
 
 def classifier(m, yes, no):
-    """As AutoModelForSequenceClassification has it."""
+    """The folder for AutoModelForSequenceClassification."""
     name, source = "qwen3-classifier", os.path.join(MODELS, NAME)
     folder = os.path.join(MODELS, name)
     shutil.rmtree(folder, ignore_errors=True)

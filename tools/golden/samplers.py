@@ -1,4 +1,4 @@
-"""What llama.cpp's samplers leave of a distribution: tests/golden/samplers.json.
+"""Distributions after llama.cpp's samplers: tests/golden/samplers.json.
 
   python tools/golden/samplers.py llama.cpp/models/ggml-vocab-llama-spm.gguf tests/golden/samplers.json
 
@@ -19,7 +19,7 @@ SIZE = 48
 
 
 def parameters(draw):
-    """Each filter on in some of the cases."""
+    """Random parameters. Each filter is on in some of the cases."""
     on = lambda: draw.random() < 0.45
     quarter = lambda low, high: draw.randint(int(low * 64), int(high * 64)) / 64
     params = {"temperature": quarter(0.25, 2)}
@@ -41,7 +41,7 @@ def parameters(draw):
 
 
 def samplers(vocab, params, order):
-    """In llama.cpp's chain: penalties and DRY, then `order`."""
+    """llama.cpp's chain: penalties and DRY, then `order`."""
     get = params.get
     penalties = (get("repetition_penalty", 1.0), get("frequency_penalty", 0.0), get("presence_penalty", 0.0))
     yield lib.llama_sampler_init_penalties(SIZE, 1000, *penalties)
@@ -69,7 +69,8 @@ def left(vocab, logits, params, order, before):
         array = lib.llama_token_data_array(data=data, size=len(entries), selected=-1, sorted=False)
         lib.llama_sampler_apply(sampler, ctypes.byref(array))
         lib.llama_sampler_free(sampler)
-        # Some leave a token with -infinity, of which others make NaN (typical) or count it (temperature).
+        # Some samplers set a logit to -infinity. Others turn that into NaN (typical) or count the token
+        # (temperature).
         entries = [(x.id, x.logit) for x in array.data[: array.size] if x.logit > -math.inf]
     most = max(logit for _, logit in entries)
     mass = sum(math.exp(logit - most) for _, logit in entries)

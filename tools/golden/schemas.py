@@ -20,7 +20,7 @@ OTHER = "other"
 
 
 def other(text):
-    """A text that is not as json.dumps writes it."""
+    """A text other than json.dumps writes."""
     return (OTHER, text)
 
 
@@ -42,7 +42,7 @@ DATES = ["2021-02-29", "2020-02-29", "2100-02-29", "2000-02-29", "0100-02-29", "
 HOSTS = ["example.com", "a", "a-b.c", "-a.com", "a-.com", "xn--X", "ab--cd.com", "a--b", "abc-", "a" * 63, "a" * 64, "a..b", "", ".",
          "a_b", ".".join(["a" * 61] * 5), "1.2.3.4", "aa-b", "aaa-b", "a-a-a-a"]
 
-# Schemas with values and texts, and a part of the reason for which one is refused; none where it must be kept.
+# Schemas with values and texts, and part of the error if the schema is refused; none if it must be supported.
 CASES = [
     # -- keys and escapes
     (OPEN, [{"a": True}, {"a": 1}, {"b": 1}, {"aa": "x"}, {}, {"é": 1}, {"\n": 1}, {'"': 1, "\\": 2}, other('{"\\u0061": "x"}'),

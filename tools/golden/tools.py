@@ -60,7 +60,7 @@ TWO_TOLD = [
 SYSTEM = {"role": "system", "content": "Be brief."}
 THOUGHT = {"role": "assistant", "reasoning_content": "They want\nthe weather.", "content": "Let me look.", "tool_calls": CALLED["tool_calls"]}
 
-# How answers to each committed template are read: its `tool_format` and `reasoning_format`.
+# The `tool_format` and `reasoning_format` of each committed template.
 FORMATS = {
     "deepseek-v3": ("deepseek_v3", "think"),
     "deepseek-v3.1": ("deepseek_v31", "think"),
@@ -147,7 +147,7 @@ CHATS = {
 
 
 def prepared(chat):
-    """Arguments as objects, as vLLM has them; contents as one text; no empty list of calls."""
+    """Converts a chat: arguments as objects, like vLLM; content as one text; no empty list of calls."""
     chat = copy.deepcopy(chat)
     for message in chat["messages"]:
         if isinstance(message.get("content"), list):
@@ -161,16 +161,17 @@ def prepared(chat):
 
 
 def render(template, chat):
-    """What apply_chat_template does; None where the template fails. Failures that are Python's own count too."""
+    """Renders like apply_chat_template; None where the template fails, also by Python's own errors."""
     chat = prepared(chat)
     goes_on = chat.get("continue_final_message", False)
     given = chat.get("chat_template_kwargs", {})
     if "xml_tools" in template:
-        # SmolLM3's template reads no `tools`, and its model card passes them so.
+        # SmolLM3's template does not read `tools`; its model card passes them so.
         given = {"xml_tools": chat.get("tools") or None, **given}
     messages = [{k: v for k, v in m.items() if v is not None} for m in chat["messages"]]
     if "message['tools']" in template and chat.get("tools"):
-        # Phi-4-mini's template reads no `tools` either: its model card puts them into the system message, as a text.
+        # Phi-4-mini's template does not read `tools` either; its model card puts them into the system message, as
+        # text.
         if not messages or messages[0]["role"] != "system":
             messages.insert(0, {"role": "system", "content": ""})
         messages[0]["tools"] = json.dumps([tool["function"] for tool in chat["tools"]], ensure_ascii=False)
@@ -201,7 +202,7 @@ def main():
     if len(sys.argv) == 4 and sys.argv[1] == "--originals":
         folder, out = sys.argv[2:]
     os.makedirs(out, exist_ok=True)
-    # As texts: Rust's readers of JSON do not keep the order of names.
+    # Stored as text, because Rust's JSON readers do not keep the order of names.
     write(out, "chats.json", {title: json.dumps(chat, ensure_ascii=False) for title, chat in CHATS.items()})
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".jinja"):

@@ -56,7 +56,7 @@ def minicpm_style(config):
 
 
 def minicpm_model(original, context, seed, **changes):
-    """`original`: the context that the short divisors belong to."""
+    """`original`: the context length of the short divisors."""
     hidden, layers = 64, 3
     factors = {
         "embedding_multiplier": SCALE_EMB,
@@ -75,7 +75,7 @@ def minicpm(name, original, context, seed, covers, lengths):
     m = minicpm_model(original, context, seed)
     folder = write(name, m, "bf16", minicpm_style)
     rounded = m.float().state_dict()
-    m = minicpm_model(original, context, seed)  # whose frequencies were not rounded
+    m = minicpm_model(original, context, seed)  # the unrounded frequencies
     m.load_state_dict(rounded)
     sequences = draw(lambda ids: (run_hf(m, ids), 1.0), VOCAB, lengths, seed)
     rows = run_all(m, sequences)
@@ -176,7 +176,7 @@ class Attention(nn.Module):
         self.k_norm = nn.RMSNorm(dim, eps=c["rms_norm_eps"])
 
     def turn(self, x):
-        """[tokens, heads, dim]; the first part of a head rotates, pairs half of that part apart."""
+        """[tokens, heads, dim]; the first part of a head rotates. The elements of a pair are half that part apart."""
         dims = int(self.c["head_dim"] * self.c["rope_parameters"]["partial_rotary_factor"])
         theta = self.c["rope_parameters"]["rope_theta"]
         freq = theta ** -(torch.arange(0, dims, 2, dtype=torch.float64) / dims)
@@ -229,7 +229,7 @@ class Maple(nn.Module):
 
     @torch.no_grad()
     def run(self, ids):
-        """Logits of all rows, and the last row's distance to another choice of experts."""
+        """Logits of all rows, and the last row's margin to another choice of experts."""
         edges = []
         x = self.model.embed_tokens(torch.tensor(ids))
         for layer in self.model.layers:
@@ -329,7 +329,7 @@ def maple_rows(m, sequences):
 
 
 def maple_twin(m, sequences, matrix=T.F32):
-    """What llama.cpp computes. Its windows count a row's own position, and the model's do not."""
+    """llama.cpp's logits. Its windows count a row's own position; the model's do not."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "twin.gguf")
         write_maple(path, m, matrix, m.c["sliding_window"] + 1)
@@ -337,7 +337,7 @@ def maple_twin(m, sequences, matrix=T.F32):
 
 
 def sharpened(m, seed):
-    """Experts whose gates and ups pass the limit on both sides now and then."""
+    """Experts whose gates and ups sometimes exceed the limit on both sides."""
     randomize(m, seed)
     with torch.no_grad():
         for name, p in m.named_parameters():

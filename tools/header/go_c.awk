@@ -1,5 +1,5 @@
-# What the Go package has of C: structs and constants (header.go), the functions by cgo (calls_cgo.go) and without it
-# (calls_purego.go).
+# C declarations for the Go package: structs and constants (header.go), the functions by cgo (calls_cgo.go) and
+# without it (calls_purego.go).
 #   awk -v part=header|calls_cgo|calls_purego -f tools/header/parse.awk -f tools/header/go_c.awk include/bn_engine.h
 
 # The value of a constant: `(1u << 3)` as `1 << 3`; empty for what is no number.
@@ -33,7 +33,7 @@ function go_type(s, array, stars) {
     return array substr("****", 1, stars) s
 }
 
-# The size of a field: structs have no padding that is not named, but for their end.
+# The size of a field. Structs have unnamed padding only at their end.
 function size_of(s, elements, i, sum) {
     elements = 1
     if (match(s, /\[[^]]*\]/)) elements = number(substr(s, RSTART + 1, RLENGTH - 2))
@@ -55,7 +55,7 @@ function struct_size(s, i, sum, words) {
     return words && sum % 8 ? sum + 4 : sum
 }
 
-# `index` is a field, `type` a word of Go.
+# `type`, a field's name, is a keyword in Go.
 function go_name(s) {
     return s ~ /^(type|func|range|map|chan|var|go)$/ ? s "_" : s
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
-# lint.sh HEADER: lines of 100 columns at most without tabs; structs stand before what takes or holds them; it compiles alone,
-# as C99, C11 and C++17, without warnings, and no struct ends in bytes that belong to no field: a new field would begin there,
-# where older callers have anything.
+# lint.sh HEADER: lines of 100 columns at most without tabs; structs stand before what takes or holds them; it compiles
+# alone, as C99, C11 and C++17, without warnings, and no struct ends in padding: a new field would begin there, where
+# older callers leave garbage.
 set -eu
 here=$(dirname "$0")
 header=$1

@@ -10,7 +10,7 @@ function escaped(s) {
     return s
 }
 
-# The first sentence, for NAME lines; these may hold no markup.
+# The first sentence, for NAME lines, which must not have markup.
 function summary(s, at) {
     sub(/\n\n.*/, "", s)
     gsub(/\n/, " ", s)
@@ -108,7 +108,7 @@ function struct_page(i, f) {
     }
 }
 
-# Lines as they stand in the header, whose paragraphs hang from words.
+# Keeps the header's lines, since its paragraphs hang from words.
 function overview_page(i, n, lines, between) {
     begin("bn_engine", summary(substr(overview, index(overview, ":") + 2)))
     synopsis()

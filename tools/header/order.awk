@@ -1,4 +1,4 @@
-# Prints what takes or holds a struct that is defined only behind it: people read the header from the top.
+# Prints items that use a struct before its definition: people read the header from the top.
 END {
     for (i = 1; i <= count; i++) if (kind[i] == "struct") defined[name[i]] = i
     for (i = 1; i <= count; i++) {

@@ -26,7 +26,7 @@ function comment_line(s) {
     comment = comment (comment == "" ? "" : "\n") s
 }
 
-# The line without its comments; what they say goes to `comment`.
+# Returns the line without its comments, whose text goes to `comment`.
 function uncommented(line, at, rest) {
     if (in_comment) {
         at = index(line, "*/")
@@ -47,7 +47,7 @@ function uncommented(line, at, rest) {
         in_comment = 1
         rest = substr(line, at + 2)
         sub(/^\**<?[ ]?/, "", rest)
-        # A comment of one line, or the first line of more.
+        # A comment of one line, or the first line of a longer one.
         if (index(rest, "*/")) return trim(substr(line, 1, at - 1) " " uncommented(rest))
         if (substr(line, at + 2) ~ /^\**\//) { in_comment = 0; return trim(substr(line, 1, at - 1)) }
         if (trim(rest) != "") comment_line(rest)
@@ -135,7 +135,7 @@ function code(line) {
 {
     line = trim(uncommented($0))
     if (line == "") {
-        # A comment that a blank line follows belongs to nothing.
+        # A comment followed by a blank line documents nothing.
         if (trim($0) == "" && !in_comment && pending == "") comment = ""
         next
     }

@@ -10,7 +10,7 @@ function camel(s, words, n, i, out) {
     return out
 }
 
-# As Python names things, with an indent before each line but the first.
+# A comment with Python's names, with an indent before each line but the first.
 function prose(s, indent) {
     gsub(/`BN_/, "`", s)
     gsub(/[ \n]+$/, "", s)
@@ -45,8 +45,8 @@ function has_field(struct, field, i) {
     return 0
 }
 
-# What the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a model, the
-# kind of a constraint. And what it has not: spans.
+# Fields that the package sets itself: sizes, counts of elements, callbacks and contexts, handles, the source of a
+# model, the kind of a constraint. Also spans, which it does not have.
 function hidden(i, stem) {
     if (name[i] ~ /^(struct_size|data|data_size|user_data|engine|lease|flags|reserved)$/) return 1
     if (name[i] ~ /^(model|model_path|path|prompt|trace)$/) return 1
@@ -71,13 +71,13 @@ function type_of(s, list) {
     return s ~ /^(float|double) / ? "float" : "int"
 }
 
-# The struct that field `i` is, inside of another and with room to grow; empty for other fields.
+# The type of field `i` if it is a nested struct with room to grow, otherwise empty.
 function nested(i, s) {
     s = text[i]
     return sub(/ [a-z_]+;$/, "", s) && has_field(s, "reserved") ? s : ""
 }
 
-# The option for a field: names are unique but for a few that say nothing without their struct's.
+# The option's name for a field. Names are unique, except a few that need their struct's name.
 function option(i) {
     return owner[i] == "bn_chat" && name[i] == "json" ? "chat_json" : name[i]
 }
@@ -88,7 +88,7 @@ function struct_class(i, called, base, list) {
     members(name[i], list)
 }
 
-# The fields of a struct, with those of structs inside of it in their place.
+# The fields of a struct. Nested structs are replaced by their fields.
 function members(struct, list, i) {
     for (i = 1; i <= count; i++) {
         if (kind[i] != "field" || owner[i] != struct || hidden(i)) continue
@@ -99,7 +99,7 @@ function members(struct, list, i) {
     }
 }
 
-# Options that are fields of a struct inside of the request's: that struct's field, and the field in it.
+# Options that are fields of a struct nested in the request: the outer and the inner field.
 function paths(i, k) {
     print "\n\n#: Where an option lies in `bn_request_params`, if inside of another struct."
     print "PATHS: Final = {"
@@ -112,7 +112,7 @@ function paths(i, k) {
     print "}"
 }
 
-# A struct's class: what the library fills is a tuple.
+# A struct's class. Structs that the library fills become tuples.
 function class_of(i, stem) {
     stem = name[i]
     if (stem ~ /^bn_(string|error|span|logits|logit_bias|trace)$/ || has_field(stem, "reserved")) return
@@ -129,7 +129,7 @@ function class_of(i, stem) {
     else struct_class(i, camel(stem), "NamedTuple", "list")
 }
 
-# Constraints by their kind, in place of `kind` and `text`, and how JSON is spelled.
+# Constraints by kind, which replace `kind` and `text`, and JSON spelling.
 function constraints(i, called, what) {
     print "\n\nclass " public("ConstraintOptions") "(TypedDict, total=False):"
     print "    \"\"\"One constraint of the output, and `json_flags`. `max_new_tokens` and stop strings may end it earlier.\"\"\"\n"
@@ -144,7 +144,7 @@ function constraints(i, called, what) {
     members("bn_constraint", "Sequence")
 }
 
-# The flags that are the caller's to choose, as options.
+# The flags that callers may set, as options.
 function flags(family, i) {
     for (i = 1; i <= count; i++) {
         if (index(name[i], family) != 1 || name[i] ~ /_POLL_BY_ID$/) continue
@@ -170,7 +170,7 @@ function exceptions(i) {
     }
 }
 
-# Array lengths as numbers: cffi knows no macros.
+# Array lengths as numbers, since cffi has no macros.
 function declaration_of(s, i) {
     for (i = 1; i <= count; i++) if (kind[i] == "constant") sub("\\[" name[i] "\\]", "[" number(text[i]) "]", s)
     return s

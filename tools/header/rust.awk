@@ -51,7 +51,7 @@ function result(s) {
     return s == "c_void" ? "" : " -> " s
 }
 
-# `(1u << 3)` as `1 << 3`; the number's suffix says its type, of those without one the number.
+# `(1u << 3)` as `1 << 3`. The type follows from the suffix, or from the value without one.
 function constant_type(s, i) {
     if (s == "(SIZE_MAX)") return "usize"
     if (s ~ /ull/) return "u64"
@@ -127,7 +127,7 @@ function statistic_type(s) {
     return s == "bn_latency" ? "Latency" : s == "bn_lengths" ? "Lengths" : s
 }
 
-# A struct of the statistics under its name in Rust, and how it is made of C's.
+# A struct of the statistics with its Rust name, and its conversion from C.
 function statistics(c_name, rust, i, value) {
     for (i = 1; i <= count; i++) if (kind[i] == "struct" && name[i] == c_name) docs(doc[i], "")
     print "#[derive(Clone, Debug, Default, PartialEq, Eq)]\n#[non_exhaustive]\npub struct " rust " {"

@@ -1,4 +1,4 @@
-# A C file that defines every function, so that a compiler's debug information has the whole interface. Not to be run.
+# A C file that defines every function, so that debug information covers the whole interface. Never run.
 END {
     print "#include \"bn_engine.h\""
     for (i = 1; i <= count; i++) {

@@ -1,4 +1,4 @@
-# The linker's version script: each function belongs to version `node`, everything else is the library's own.
+# The linker's version script: each function has version `node`, all other symbols are local.
 END {
     print node " {\n    global:"
     for (i = 1; i <= count; i++) if (kind[i] == "function") print "        " name[i] ";"

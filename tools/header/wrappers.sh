@@ -1,13 +1,13 @@
 #!/bin/sh
 # wrappers.sh HEADER BINDINGS: the packages for Go, Rust, C++ and Swift name each field of the structs that they wrap.
-# Python's is made of the header, and requests and options in C++ are the C structs themselves. A field that a package
-# leaves out on purpose is named here.
+# Python's package is generated, and C++ uses the C structs for requests and options. Fields that a package omits on
+# purpose are listed here.
 set -eu
 here=$(dirname "$0")
 header=$1
 bindings=$2
 
-# Sizes that the package sets or needs not, what callbacks have beside them, and traces, which only C and C++ take.
+# Sizes that the package sets or does not need, contexts of callbacks, and traces, which only C and C++ support.
 everywhere="struct_size data_size engine lease reserved on_event on_event_context on_span on_span_context trace"
 
 # PACKAGE FILES STRUCTS LEFT-OUT
@@ -24,10 +24,10 @@ check() {
 missing=0
 all="bn_engine_config bn_model_config bn_request_params bn_chat bn_sampling bn_constraint bn_embedding_params bn_event
 bn_model_info bn_tool_call"
-# Not in what is made of the header, which has all.
+# Skip generated files, which have all fields.
 check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go' ! -name header.go ! -name 'calls_*.go' ! -name stats_fields.go)" "$all" ""
 check rust "$(find "$bindings/rust/src" -name '*.rs' ! -name sys.rs ! -name stats.rs)" "$all" ""
-# A path is the argument of Model.open; the number of log probabilities follows from the other two.
+# The path is an argument of Model.open; the number of log probabilities follows from the other two.
 check swift "$(find "$bindings/swift/Sources/BnEngine" -name '*.swift')" "$all" "model_path logprobs_count"
 check cpp "$(find "$bindings/cpp" -name '*.hpp')" "bn_event bn_tool_call" ""
 exit "$missing"

@@ -46,7 +46,7 @@ def recall_prefix(pairs):
 
 
 def recall_is_held_out(pairs):
-    """A list belongs to the test set by its hash, one in 32."""
+    """Whether a list belongs to the test set, by its hash: one in 32 does."""
     return hashlib.blake2b(recall_prefix(pairs).encode(), digest_size=1).digest()[0] < 8
 
 
@@ -130,7 +130,7 @@ class Teller:
         return [self.rng.choice(options)] if self.rng.random() < chance else []
 
     def intro(self, likes):
-        """Opens the story and leaves the reader knowing who `p` is."""
+        """Opens the story and introduces `p`."""
         p, pick = self.p, self.pick
         what = p.kind or p.child
         adj = pick(*GOOD)
@@ -177,7 +177,7 @@ class Teller:
                          f"a {f.child} named {f}")
 
     def end(self, s, *own):
-        """The sentences and a last one; friends are spoken of only where a friend came into the story."""
+        """The sentences and a last one, which mentions friends only if the story has a friend."""
         friendly = FRIENDLY if any(self.f.name in x for x in s) else []
         return s + [self.rng.choice(list(own) * 2 + [x.format(p=self.p) for x in LESSONS + friendly])]
 
@@ -561,7 +561,7 @@ class Teller:
 def story(rng):
     t = Teller(rng)
     text = " ".join(rng.choice(Teller.PLOTS)(t))
-    # "One day, the baker ..." is right; a sentence that an event opens starts with a capital
+    # "One day, the baker ..." stays; a sentence that begins with an event gets a capital
     out, up = [], True
     for i, ch in enumerate(text):
         if up and ch.isalpha():

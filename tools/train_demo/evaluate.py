@@ -25,7 +25,7 @@ def main(path):
     right = train.exact(c, w, ids, target, True)
     print(json.dumps({"sums": int(good.sum()), "of": len(sums), "recalls": int(right.sum()), "of_recalls": len(ids),
                       "sums_wrong": [f"{a}+{x}" for (a, x), ok in zip(sums, good) if not ok]}))
-    # The table above is by teacher forcing, which is right on exactly the answers that greedy gets right: spot check.
+    # Spot check: the table above uses teacher forcing, which is right on exactly the answers that greedy gets right.
     for i in range(0, 1000, 50):
         d, at = b.sum_ids(*sums[i])
         assert (train.complete(c, w, d[:at], len(d) - at, True, b.eos) == d) == bool(good[i])

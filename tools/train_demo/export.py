@@ -15,7 +15,7 @@ import tok
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ARCH = "bitnet-b1.58"
-# It was trained on texts, not on conversations: what was said last is the text that it continues.
+# The model was trained on texts, not conversations, so it continues the last message.
 CHAT_TEMPLATE = "{{ messages[-1]['content'] }}"
 
 
@@ -69,7 +69,7 @@ def export(ckpt, path, tokenizer=os.path.join(HERE, "tokenizer.json")):
 
 
 def load(path, dtype=torch.float32):
-    """(Config, weights) of a GGUF that `export` wrote: the values that the engine sees."""
+    """(Config, weights) of a GGUF that `export` wrote, with the values that the engine reads."""
     meta, values, _ = g.read(path)
     k = lambda s: meta[f"{ARCH}.{s}"]
     c = model.Config(vocab=k("vocab_size"), hidden=k("embedding_length"), layers=k("block_count"),

@@ -87,7 +87,7 @@ class Batches:
         return [self.name[name], self.ask, self.space] + self.number(age) + [self.eos]
 
     def recalls(self, n, tests=None):
-        """Every name of a list is asked about, each question a branch of its own: it sees the list
+        """Asks about every name of a list. Each question is a separate branch, which sees the list
         and itself, at the positions it would have if it were the only one. So the model meets the
         documents exactly as at inference and the list is paid for once.
         """
@@ -131,7 +131,7 @@ def orthogonalize(g):
 
 
 class Optimizer:
-    """Muon for the matrices, shared out over the processes; AdamW for the rest."""
+    """Muon for the matrices, distributed over the processes; AdamW for the rest."""
 
     def __init__(self, w, rank, world):
         self.w, self.rank, self.world = w, rank, world
@@ -321,7 +321,7 @@ def worker(rank, world, a):
                 os.replace(ckpt + ".tmp", ckpt)
             if world > 1:
                 dist.broadcast(res, 0)
-            # What is right already gets less of the time.
+            # Kinds that are already learnt get a smaller share.
             share["sum"] = a.sum * (0.5 if res[0] >= 0.995 else 1.0)
             share["recall"] = a.recall * (0.4 if res[1] >= 0.99 else 1.0)
     if world > 1:

@@ -1,4 +1,4 @@
-"""Agents that are tried: a module for each has an AGENT."""
+"""The agents of the trials. Each module has an AGENT."""
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ class Package(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a run happens."""
+    """The folders and addresses of a run."""
 
     root: str  # of the server
     model: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """How an agent is told of the server, as docs/agents.md has it."""
+    """An agent's settings for the server, as docs/agents.md shows them."""
 
     variables: Mapping[str, str] = NONE
     files: Mapping[str, str] = NONE  # below the home
@@ -38,7 +38,7 @@ class Settings(NamedTuple):
 
 
 class Way(NamedTuple):
-    """An API by which an agent can ask."""
+    """An API that an agent can use."""
 
     route: str
     settings: Callable[[Place], Settings]
@@ -51,13 +51,13 @@ class Agent(NamedTuple):
     ways: list[Way]
     tool: str = ""
     arguments: Callable[[Path, str], dict] | None = None
-    """Of a call of `tool` that writes a text into a file."""
+    """The arguments of a call of `tool` that writes a text into a file."""
     edit: Callable[[str, str], str] | None = None
-    """For an agent without tools: an answer that does it."""
+    """For an agent without tools: an answer that edits the file."""
     quiet: Mapping[str, str] = NONE
-    """Variables that keep it from other hosts: telemetry, updates, lists of models."""
+    """Variables that turn off requests to other hosts: telemetry, updates, lists of models."""
     forgiven: tuple[tuple[str, str, int], ...] = ()
-    """Method, path and status of refusals that the agent's own server gives too."""
+    """Method, path and status of refusals that the agent's own server also returns."""
 
 
 def find(name):

@@ -7,7 +7,7 @@ KINDS = {
     "openai-responses": ("OPENAI", "/v1"),
     "anthropic": ("ANTHROPIC", ""),
 }
-"""What its variables begin with, and the path of the base URL, by its name of the API."""
+"""By API name: the prefix of its variables, and the path of the base URL."""
 
 
 def settings(place, kind):
