@@ -56,7 +56,7 @@ impl Engine {
         reserve(&mut prepared, n, "requests")?;
         reserve(&mut ids, n, "request ids")?;
         for (i, request) in requests.iter_mut().enumerate() {
-            let made = self.prepare(request, prepared.last());
+            let made = self.prepare(request, prepared.last().map(|(_, work)| work));
             prepared.push(made.map_err(|error| in_batch(error, i, n))?);
         }
         let mut queued = self.hub().submit(&mut prepared, &mut ids);
@@ -74,12 +74,8 @@ impl Engine {
         self.shared.recorder.rejected(status, n);
     }
 
-    /// Checks and tokenizes a request. `before`: the previous one of the same submit.
-    fn prepare(
-        &self,
-        params: &mut RequestParams,
-        before: Option<&(RequestInfo, Work)>,
-    ) -> Result<(RequestInfo, Work)> {
+    /// Checks and tokenizes a request. `before`: the previous request of the same submit.
+    fn prepare(&self, params: &mut RequestParams, before: Option<&Work>) -> Result<(RequestInfo, Work)> {
         self.speculation.apply(params)?;
         let timeout_ms = match params.timeout_ms {
             0 => self.default_timeout_ms,
@@ -130,7 +126,7 @@ impl Engine {
             None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
             None => {}
         }
-        let before = before.and_then(|(_, work)| work.sequence());
+        let before = before.and_then(Work::sequence);
         let before = before.map(|before| (&before.prompt[..], before.request.reuse));
         let (own, block_size) = ((&sequence.prompt[..], sequence.request.reuse), self.kv_block_size as usize);
         sequence.placement.look_up(own, before, &self.shared.kv_events, block_size)?;
