@@ -29,7 +29,7 @@ def arguments():
 
 
 class Build:
-    """One of the two, stopped at a case of its list."""
+    """One of the two builds, which waits at a case of its list."""
 
     def __init__(self, path, isa, options):
         only = itertools.chain.from_iterable(("--only", word) for word in options.only)
@@ -56,7 +56,7 @@ class Build:
 
 
 def rounds(old, new, count):
-    """`count` pairs of times of the case that both are at."""
+    """`count` pairs of times for the current case of both."""
     pairs = []
     for n in range(count):
         order = (old, new) if n % 2 == 0 else (new, old)

@@ -37,7 +37,7 @@ def names():
 
 
 def models():
-    """Name and file of each."""
+    """Name and file of each model."""
     if TRY:
         return [("demo", os.path.join(ROOT, "models", "bn-demo.gguf"))]
     return [(name, os.path.join(FOLDER, f"{name}.gguf")) for name in names()]
@@ -48,7 +48,7 @@ def packed(name):
 
 
 def arguments(path, batches, prompt=PROMPT, new=NEW, repeat=REPEAT, more=()):
-    """Those of bench."""
+    """bench's options."""
     return [
         "--json",
         "--ids",
@@ -95,7 +95,7 @@ def torch_with_cuda():
 
 
 def timed(torch, run, repeat=20):
-    """The median of single runs' seconds, by events."""
+    """The median of the runs' seconds, timed by events."""
     for _ in range(3):
         run()
     times = []

@@ -14,7 +14,7 @@ SHORT, MORE, PROMPT = 4, 4 if TRY else 32, 24 if TRY else 2048
 
 
 def run(bench, words):
-    """bench's main, its output swallowed."""
+    """Runs bench's main without its output."""
     words = [b"bench", *(os.fsencode(word) for word in words)]
     argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
     sys.stdout.flush()
@@ -30,7 +30,7 @@ def run(bench, words):
 
 
 def library():
-    """bench keeps its options from run to run; each gives all of them."""
+    """Measures with bench, which keeps options from run to run, so each run sets all of them."""
     bench = ctypes.CDLL(packed("bench.so"))
     bench.fflush = ctypes.CDLL(None).fflush
     return bench

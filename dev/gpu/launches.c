@@ -15,7 +15,7 @@ static atomic_ullong kernels, graphs, in_graphs, fills, waits, allocations;
 static atomic_ullong to_device, to_device_bytes, to_host, to_host_bytes;
 static _Thread_local bool capturing;
 static _Thread_local unsigned long long captured;
-// How many kernels a graph has; an executable one takes the number of what it was made of.
+// The number of kernels of a graph. An executable graph has that of its source.
 static struct { void *graph; unsigned long long kernels; } known[GRAPHS];
 static atomic_uint known_count;
 
@@ -25,7 +25,7 @@ static void learn(void *graph, unsigned long long count) {
     known[at % GRAPHS].graph = graph;
 }
 
-// The latest of that address: addresses come again.
+// The latest entry with this address, since addresses are reused.
 static unsigned long long size_of_graph(void *graph) {
     for (unsigned n = atomic_load(&known_count), i = 0; i < n && i < GRAPHS; i++)
         if (known[(n - 1 - i) % GRAPHS].graph == graph) return known[(n - 1 - i) % GRAPHS].kernels;
@@ -117,7 +117,7 @@ static const struct { const char *name; void *real, *mine; } wrapped[] = {
     {"cuMemAlloc_v2", &alloc, my_alloc},
 };
 
-// The program's, instead of libc's: no library of the driver's stands between, whatever path it was opened by.
+// Replaces libc's dlsym, so that calls are counted whatever path the driver was opened by.
 void *dlsym(void *handle, const char *name) {
     static void *(*real)(void *, const char *);
     static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};

@@ -22,7 +22,7 @@ cargo build --quiet --locked --release --features bn-engine/cuda -p bn-engine -p
 tests=$(cargo test --locked --features cuda --test all --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\)).*/\1/p')
 [ -n "$tests" ] || { echo "the tests do not compile: cargo test --features cuda --test all --no-run"; exit 1; }
 
-# The library by the name that programs look for beside themselves.
+# Give the library the name that programs look for beside themselves.
 soname=$(readelf -d target/release/libbn_engine.so | sed -n 's/.*SONAME.*\[\(.*\)\].*/\1/p')
 strip -o "$out/${soname:-libbn_engine.so}" target/release/libbn_engine.so
 strip -o $out/synth target/release/synth
@@ -32,13 +32,13 @@ link="-Ltarget/release -lbn_engine -Wl,-rpath,\$ORIGIN -lpthread -lm"
 # shellcheck disable=SC2086 # several words
 {
     ${CC:-cc} $flags examples-c/bench.c -o $out/bench $link
-    # Once more, for a profiler that wants it in its own process.
+    # Build bench again as a library, for a profiler in the same process.
     ${CC:-cc} $flags -fPIC -shared examples-c/bench.c -o $out/bench.so $link
     ${CC:-cc} $flags dev/gpu/same.c -o $out/same $link
     ${CC:-cc} $flags -fPIC -shared dev/gpu/launches.c -o $out/launches.so -ldl
 }
 git describe --always --dirty > $out/commit
-# Results of earlier runs of run.sh are not counted.
+# Do not count results of earlier runs of run.sh.
 mib=$(find $out -maxdepth 1 -type f -exec ls -l {} + | awk '{ all += $5 } END { printf "%.1f", all / 1048576 }')
 find $out -maxdepth 1 -type f -exec ls -lh {} + | awk '{ print $5, $NF }'
 echo "$mib MiB in all"

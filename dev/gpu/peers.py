@@ -13,7 +13,7 @@ import traceback
 
 from common import MISSING, NEW, PROMPT, REPEAT, SEQUENCES, SYNTH, TRY, bench, gpu, models, save
 
-# PEERS_DEVICE=cpu: to try it without a GPU.
+# PEERS_DEVICE=cpu runs it without a GPU.
 PLACE = os.environ.get("PEERS_DEVICE", "cuda")
 
 
@@ -48,7 +48,7 @@ class Transformers:
         self.shape = shape
         self.model = plain.transformers_model(shape, PLACE)
         greedy = GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=0)
-        # A prompt of the round before is not to be found again; memory is left to the others.
+        # Do not cache prompts of earlier rounds, and leave memory to the others.
         small = {"num_blocks": 64, "max_batch_tokens": 256} if PLACE == "cpu" else {"max_memory_percent": 0.4}
         config = ContinuousBatchingConfig(allow_block_sharing=False, **small)
         self.manager = self.model.init_continuous_batching(generation_config=greedy, continuous_batching_config=config)
@@ -94,7 +94,7 @@ def compare(name, path, shape, torch, plain):
     for n in range(REPEAT):
         for sequences in SEQUENCES:
             row = {"sequences": sequences, "ours": ours(path, sequences)}
-            # The other way round each second time.
+            # Reverse the order in every second round.
             row |= {peer.name: peer.run(sequences) for peer in theirs[:: 1 if n % 2 == 0 else -1]}
             rounds.append(row)
     rows = []

@@ -35,7 +35,7 @@ machine() {
     fi
 }
 
-# Models of real shapes with random weights, where they are not there yet; all at once.
+# Makes missing models of real shapes with random weights, all at once.
 models() {
     [ -z "${BN_GPU_TRY:-}" ] || return 0
     $python dev/gpu/common.py models | while read -r name shape weights head; do
@@ -65,7 +65,7 @@ sanitized() {
     }
 }
 
-# Runs it; `failed` is 1 once anything failed, 3 where something only found no time.
+# Runs a command. `failed` is 1 if any failed, 3 if some only ran out of time.
 worse() {
     code=0
     "$@" || code=$?
@@ -73,7 +73,7 @@ worse() {
 }
 
 check() {
-    # The tests were built with this variable; the folder is another one now.
+    # The tests were built in another folder, so set this variable.
     export CARGO_MANIFEST_DIR="$PWD"
     run_tests="$packed/tests --include-ignored --nocapture --test-threads 1"
     # The others need the emulated driver.
@@ -114,7 +114,7 @@ for name; do
     printf '\n== %s\n' "$name"
     machine
     begin=$(date +%s)
-    # In a process of its own, so that a failure ends only this part.
+    # A subshell, so that a failure ends only this part.
     (part "$name")
     code=$?
     case $code in

@@ -26,7 +26,7 @@ static uint32_t vocabulary(bn_engine *engine) {
     return (uint32_t)info.vocab_size;
 }
 
-// Request 0 is the one that is looked at; the others differ from it in length and tokens.
+// Only request 0 is compared. The others differ from it in length and tokens.
 static void submit(bn_engine *engine, uint32_t i, uint32_t new_tokens, uint32_t words) {
     bn_error error = {0};
     bn_request_params params;

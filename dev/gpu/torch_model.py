@@ -7,7 +7,7 @@ SHAPES = {
     "bitnet-2b": {"hidden": 2560, "ffn": 6912, "layers": 30, "heads": 20, "kv": 5, "vocab": 128_256, "bitnet": True},
     "llama-1b": {"hidden": 2048, "ffn": 8192, "layers": 16, "heads": 32, "kv": 8, "vocab": 128_256, "bitnet": False},
     "llama-8b": {"hidden": 4096, "ffn": 14336, "layers": 32, "heads": 32, "kv": 8, "vocab": 128_256, "bitnet": False},
-    # To try this without a GPU.
+    # For runs without a GPU.
     "tiny": {"hidden": 128, "ffn": 256, "layers": 2, "heads": 4, "kv": 2, "vocab": 512, "bitnet": True},
 }
 EPS, BASE = 1e-5, 500_000.0
@@ -23,7 +23,7 @@ def rotated(x, cos, sin):
 
 
 class Plain:
-    """Weights, a KV cache of fixed size, and a decode step that CUDA replays as a graph: what plain torch does well.
+    """Weights, a KV cache of fixed size, and a decode step that CUDA replays as a graph: plain torch at its best.
     q, k and v are one product, gate and up another."""
 
     def __init__(self, shape, batch, length, device):
@@ -54,7 +54,7 @@ class Plain:
         self.graph = None
 
     def forward(self, ids, at):
-        """Logits behind the last of `ids`, which stand at the positions `at`."""
+        """Logits after the last of `ids`, which are at the positions `at`."""
         s, rows = self.s, ids.shape[1]
         x, cos, sin = F.embedding(ids, self.table), self.cos[at], self.sin[at]
         # A prompt begins at position 0 and sees itself; a new token sees all positions up to its own.
@@ -110,7 +110,7 @@ class Plain:
 
 
 def transformers_model(shape, device):
-    """transformers' own classes. BitNet's is in bf16 too: what it computes of weights that are not packed."""
+    """transformers' classes. BitNet's computes in bf16 too, with unpacked weights."""
     import transformers
 
     s = shape

@@ -49,7 +49,7 @@ def read(path):
 
 
 def ours(path, threads):
-    """Seconds until the engine is there, and until the first token."""
+    """Seconds until the engine is ready, and until the first token."""
     command = [BENCH, "--json", "--load", "--ids", "--prompt", str(PROMPT), "--new", "2", "--threads", str(threads), path]
     made = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["load"]
     return made["seconds"], made["first_token_seconds"]
@@ -62,7 +62,7 @@ def llama(path, threads):
 
 
 def llama_here(path, threads):
-    """What `llama` runs."""
+    """Entry point of the `llama` process."""
     import llama_cpp_bench  # only here: the other process need not have it in memory
 
     lib = llama_cpp_bench.L

@@ -138,7 +138,7 @@ def theirs(options, model, context, sequences):
         first = (context - CHUNK) // CHUNK * place // (PLACES - 1) * CHUNK
         fill(made, state, first)
         chunks.append(rows(made, first, CHUNK, 1, model))
-    # A chunk's time grows in a straight line with its place.
+    # A chunk's time grows linearly with its position.
     whole = (chunks[0] + chunks[-1]) / 2 + sum(chunks[1:-1])
     found["theirs", "prefill", 1] = CHUNK * (PLACES - 1) / whole
     fill(made, state, context)
@@ -153,7 +153,7 @@ def theirs(options, model, context, sequences):
             times.append(rows(made, at + step, 1, count, model))
         found["theirs", "decode", count] = count / min(times)
         at += STEPS
-        # All sequences at one position again.
+        # Return all sequences to one position.
         for seq in range(most):
             if seq >= count:
                 L.llama_memory_seq_rm(memory, seq, -1, -1)

@@ -48,7 +48,7 @@ def arguments():
 
 
 def ids(count):
-    """Those of examples-c/bench.c --ids."""
+    """The same ids as examples-c/bench.c --ids."""
     return np.array([[(1 + i * 104729 + k * 7919) % VOCABULARY for k in range(TOKENS)] for i in range(count)], np.int64)
 
 

@@ -62,7 +62,7 @@ def build():
 
 
 def model(folder, shape, layers):
-    """The file's path; synth writes it where it is not there yet."""
+    """The file's path. synth writes the file if it is missing."""
     path = os.path.join(folder, "-".join(shape) + (f"-{layers}" if layers else "") + ".gguf")
     if not os.path.exists(path):
         synth = os.path.join(ROOT, "target", "release", "synth")
@@ -71,7 +71,7 @@ def model(folder, shape, layers):
 
 
 def limits(options, folder):
-    """Bytes a second, and multiplications a second of the fastest instructions that ours may use, now."""
+    """Measures bytes per second, and multiplications per second of our fastest instructions."""
     path, threads = os.path.join(folder, "limits.json"), options.threads
     command = [os.path.join(ROOT, "target", "release", "limits"), "--quick", "--threads", str(threads)]
     command += ["--isa", options.instructions] if options.instructions else []
@@ -198,7 +198,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         for pair in pairs:
             results.append(compare(pair, options, folder))
-            # After each model, so that an end in between loses one.
+            # Write after each model, so that an interruption loses only one.
             for name, text in (
                 ("peers.json", json.dumps({"cpu": cpu(), "threads": options.threads, "instructions": options.instructions,
                                          "theirs": llama_cpp_bench.VERSION,

@@ -8,7 +8,7 @@ LINES = (("limit", "limit of the machine", "#999999", "5 4"), ("theirs", "llama.
 
 
 def step(most):
-    """A round distance of about a fifth."""
+    """A round tick distance of about a fifth."""
     power = 1.0
     while power * 10 <= most / 5:
         power *= 10

@@ -1,4 +1,4 @@
-//! A model whose weights are all f32, which are multiplied with activations in f32.
+//! A model with f32 weights and f32 activations.
 
 use bn_engine::base::{Bytes, Error, Result};
 use bn_engine::formats::Gguf;

@@ -1,7 +1,7 @@
 //! Shared by the developer programs in `bin/`: options, medians, the machine's limits, random weights.
 //!
 //! The speed of a machine drifts; that of a virtual one by half and more within minutes. So compared runs
-//! alternate, round by round, and a ratio is the median of the ratios of single rounds.
+//! alternate, and a ratio is the median of the rounds' ratios.
 
 pub mod decode;
 pub mod exact;

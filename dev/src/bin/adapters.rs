@@ -25,7 +25,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds = args.get(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let Some(model) = args.first().filter(|model| !model.starts_with("--")) else {
-        // So that a plain `cargo bench` passes it by.
+        // Lets a plain `cargo bench` skip this program.
         return println!("adapters MODEL.gguf [ROUNDS]");
     };
     if let Err(error) = run(model, rounds) {
@@ -68,7 +68,7 @@ fn run(model: &str, rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that a batch decodes.
+/// The seconds that a batch decodes.
 fn time(engine: &Engine, batch: usize, adapters: &[Arc<Adapter>]) -> Result<f64> {
     let request = |n: usize| RequestParams {
         prompt: Prompt::Tokens((0..8).map(|i| (n * 8 + i) as u32 % 1000 + 1).collect()),

@@ -96,7 +96,7 @@ fn held(vocabulary: &Arc<Vocabulary>) -> Result<usize> {
     let constraint =
         Constraint { kind: ConstraintKind::JsonSchema, text: text.into(), json: JsonOptions::default() };
     let mut before = 0;
-    // The first one computes states of the lexer for all.
+    // The first guide computes lexer states that all share.
     for n in 0..=GUIDES {
         let mut guide = grammars.guide(vocabulary, &constraint, u64::MAX, &uncounted)?;
         for _ in 0..200 {
@@ -147,7 +147,7 @@ fn masks(vocabulary: &Arc<Vocabulary>, name: &str, constraint: &Constraint) -> R
 fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
     let config = EngineConfig { model: Some(loaded.clone()), context_length: 512, ..Default::default() };
     let engine = Engine::create(config)?;
-    // It cannot end before all tokens are generated.
+    // An output that cannot end before all tokens are generated.
     let people = format!(r#"{{"type":"array","minItems":10000,"items":{PERSON}}}"#);
     let hook = LogitsHook(Arc::new(|row| {
         row.logits[0] = f32::NEG_INFINITY;
@@ -197,7 +197,7 @@ fn decode(loaded: &Loaded, sequences: usize, tokens: usize) -> Result<()> {
     engine.destroy()
 }
 
-/// Bytes of memory that this process has.
+/// The process's resident memory in bytes.
 fn resident() -> usize {
     // SAFETY: it only gives free memory back.
     #[cfg(target_env = "gnu")]

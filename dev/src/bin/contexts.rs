@@ -59,7 +59,7 @@ fn parse() -> Option<Options> {
 
 fn main() {
     if std::env::args().len() == 1 {
-        // So that a plain `cargo bench` passes it by.
+        // Lets a plain `cargo bench` skip this program.
         return println!("contexts FILE.gguf; its first lines have the options");
     }
     let Some(mut options) = parse() else {

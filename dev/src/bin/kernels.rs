@@ -213,7 +213,7 @@ impl Bench<'_> {
             let (mut int8, mut scales) = (Vec::new(), vec![0.0; x.len() / block]);
             let values = grown_lines(&mut int8, x.len());
             let mut sums = vec![0; x.len() / columns_of_sum(block)];
-            // A row is whole blocks, so all rows are as one.
+            // A row is whole blocks, so all rows are quantized as one.
             quantize_blocks(isa, block, x, values, &mut scales, &mut sums);
             let x = BlockActivations { values, scales: &scales, sums: &sums, cols, block };
             return self.measure(case, |n| quantized::matmul(pool, isa, &x, &part(n), rows, out));

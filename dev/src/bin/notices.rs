@@ -21,7 +21,7 @@ struct Package {
     folder: PathBuf,
 }
 
-/// A workspace of this repository, and the words about it.
+/// A workspace of this repository, and its introduction in the notices.
 struct Subject {
     folder: &'static str,
     contains: &'static str,
@@ -115,7 +115,7 @@ fn linked(metadata: &Value) -> BTreeSet<String> {
     found
 }
 
-/// A license's words, and the packages that bring them.
+/// A license text, and the packages that include it.
 struct Text {
     text: String,
     users: Vec<String>,
@@ -128,7 +128,7 @@ fn texts(packages: &[&Package]) -> Result<Vec<Text>, Box<dyn Error>> {
         let name = format!("{} {}", package.name, package.version);
         for file in license_files(package)? {
             let text = String::from_utf8_lossy(&fs::read(file)?).replace("\r\n", "\n").trim_end().to_string();
-            // Texts that differ in their line breaks alone are one.
+            // Texts that differ only in line breaks are the same.
             let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
             texts.entry(words).or_insert(Text { text, users: Vec::new() }).users.push(name.clone());
         }

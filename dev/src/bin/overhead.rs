@@ -21,7 +21,7 @@ fn main() {
     let done = match (args.first().map(String::as_str), tokens) {
         (Some("bare"), Some(tokens)) => bare(tokens, model),
         (Some("engine"), Some(tokens)) => engine(tokens, model),
-        // So that a plain `cargo bench` passes it by.
+        // Lets a plain `cargo bench` skip this program.
         (None, None) => return println!("run dev/overhead.sh"),
         _ => {
             eprintln!("overhead bare|engine TOKENS [model.gguf]");

@@ -109,7 +109,7 @@ fn main() {
     let usage =
         "quality MODEL TEXT [--set SETTING]... [--reference SETTING]; its first lines have the options";
     if std::env::args().len() == 1 {
-        // So that a plain `cargo bench` passes it by.
+        // Lets a plain `cargo bench` skip this program.
         return println!("{usage}");
     }
     let Some(options) = parse() else {

@@ -34,7 +34,7 @@ const DEPTHS: [u32; 5] = [0, 1, 3, 7, 15];
 const BEGINNINGS: [&str; 4] =
     ["Once upon a time", "One morning, Nina", "Long ago, by the sea", "One cloudy day, Sam"];
 
-/// What people ask.
+/// Questions for chat models.
 const QUESTIONS: [&str; 8] = [
     "Why is the sky blue? Explain it to a child.",
     "Write a short letter to a landlord about a broken heater.",
@@ -46,7 +46,7 @@ const QUESTIONS: [&str; 8] = [
     "Tell me about the history of the bicycle.",
 ];
 
-/// Has no end within a load's tokens.
+/// Does not end within a load's tokens.
 const PEOPLE: &str = r#"{"type":"array","minItems":10000,"items":{"type":"object","properties":{
 "name":{"type":"string","maxLength":20},"age":{"type":"integer","minimum":0,"maximum":150},
 "mail":{"type":"string","format":"email","maxLength":20},"married":{"type":"boolean"}},
@@ -146,7 +146,7 @@ fn engine(
     })
 }
 
-/// Token ids that are no text.
+/// Random token ids, which are no text.
 fn ids(n: usize, vocab: usize) -> Vec<u32> {
     (0..16)
         .map(|at| ((at * 7919 + n * 104_729 + 17) % (vocab - 300)) as u32 + 200.min(vocab as u32 - 300))
@@ -212,7 +212,7 @@ fn loads(options: &Options, models: &Models, demo: bool) -> Result<Vec<Load>> {
     Ok(loads)
 }
 
-/// Tasks on real text, for a model that people trained.
+/// Tasks on real text, for published models.
 fn texts(models: &Models, tokens: u32) -> Result<Vec<Load>> {
     let Loaded { tokenizer: Some(tokenizer), chat, .. } = &models.loaded else {
         return Ok(Vec::new());
@@ -260,8 +260,8 @@ fn parts<'a>(text: &'a str, between: &str, bytes: usize) -> Vec<&'a str> {
     parts
 }
 
-/// A hook makes the model repeat a pair of tokens, each time with another one behind it: what is looked up is always
-/// there, and always wrong. `turns`: after a loop, in which it was always right.
+/// A hook makes the model repeat a pair of tokens, each time followed by a different one: every lookup finds a
+/// draft, and the draft is wrong. `turns`: after a loop in which drafts are right.
 fn trap(name: &'static str, turns: bool, load: Load) -> Load {
     let output = |n: u32| -> Vec<u32> {
         let loops = if turns { load.tokens / 2 } else { 0 };
@@ -273,7 +273,7 @@ fn trap(name: &'static str, turns: bool, load: Load) -> Load {
     Load { name, outputs, temperature: 0.0, ..load }
 }
 
-/// The same load with its outputs' beginnings added to the prompts.
+/// The same loads with the beginnings of their outputs added to the prompts.
 fn going_on(options: &Options, models: &Models, load: Load) -> Result<Load> {
     let first = Load { tokens: 192, each: 1, ..load };
     let outputs = run(&engine(options, models, false, 0, 8)?, &first, first.prompts.len())?;

@@ -132,7 +132,7 @@ const KERNEL: usize = 4;
 
 const SHAPES: [Shape; 12] = [
     BITNET_2B,
-    // The one BitNet that llama.cpp has.
+    // The only BitNet architecture that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
     Shape {
         name: "bitnet-large",
@@ -292,7 +292,7 @@ struct Tensor {
     dtype: DType,
     /// Size of a norm's weights.
     norm: f32,
-    /// Of embeddings: half of each row is that of the first. Of gates: how often weights are against that half.
+    /// For embeddings: half of each row is the first row's. For gates: how often weights oppose that half.
     lean: Option<f32>,
 }
 
