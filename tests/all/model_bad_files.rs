@@ -370,7 +370,7 @@ fn keys_of_single_families_are_used() {
     assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 0)));
     assert_eq!(plain, run(llama().u32("llama.attention.sliding_window", 40)));
     assert_ne!(plain, run(llama().f32("llama.attention.scale", 0.1)));
-    // Of these two layers neither is the sixth, so both are local.
+    // Neither of these two layers is the sixth, so both are local.
     let gemma = run(gemma3());
     assert_eq!(gemma, run(gemma3().f32("gemma3.rope.freq_base", 1e6)));
     assert_ne!(gemma, run(gemma3().f32("gemma3.rope.freq_base_swa", 1e6)));

@@ -24,7 +24,7 @@ NEAR_TIE = 0.5
 
 
 def computed(engine, name, texts):
-    """Of windows: each token's log probability, and at some positions the best tokens with theirs."""
+    """For windows: each token's log probability, and at some positions the best tokens with theirs."""
     golden, own, tops = real.golden(name), [], []
     options = {"task": bn_engine.TASK_SCORE, "logprobs": True, "top_logprobs": golden["top"]}
     streams = [engine.stream(prompt_tokens=window, **options) for windows in texts for window in windows]

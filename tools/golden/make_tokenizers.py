@@ -17,7 +17,7 @@ import sys
 import unicodedata
 import zlib
 
-# This folder has a file with the package's name.
+# Imports must not find files of this folder.
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path = [p for p in sys.path if os.path.abspath(p or ".") != here]
 

@@ -32,7 +32,7 @@ ROOM = 256
 
 
 class Readers:
-    """Counts the threads that read polled events, which freeing the engine frees. It has no lock that a fork may copy."""
+    """Counts the threads that read polled events, which are freed with the engine. It has no lock that a fork may copy."""
 
     def __init__(self) -> None:
         self._inside: list[int] = []
@@ -167,7 +167,7 @@ class Engine(Owned):
         call(lib.bn_cancel, self._handle, header.ANY)
 
     def shutdown(self, *, drain: bool = True) -> None:
-        """Accepts no more requests, and finishes or cancels the accepted ones. Returns at once; `state` shows the end."""
+        """Accepts no more requests, and finishes or cancels accepted ones. Returns at once; `state` shows the end."""
         call(lib.bn_engine_shutdown, self._handle, header.SHUTDOWN_DRAIN if drain else header.SHUTDOWN_CANCEL)
 
     def pause(self) -> None:

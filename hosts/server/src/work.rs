@@ -248,7 +248,8 @@ impl Work {
         self.grammars.queue_of(requests, bytes).unwrap_or(WorkQueue::of(bytes))
     }
 
-    /// Remembers how long requests of a queue took to be submitted. A grammar that was refused may not have been compiled.
+    /// Remembers how long requests of a queue took to be submitted. A grammar that was refused may not have been
+    /// compiled.
     pub fn submitted(&self, queue: WorkQueue, well: bool, took: Duration) {
         self.grammars.submitted(queue, well, took);
     }

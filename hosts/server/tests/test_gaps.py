@@ -1,4 +1,4 @@
-"""Requests of clients of other servers: names, formats beside tools, budgets, pages of other sites, positions of errors."""
+"""Requests for other servers: names, formats beside tools, budgets, pages of other sites, positions of errors."""
 import subprocess
 import unittest
 

@@ -248,8 +248,8 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         Ok(())
     }
 
-    /// Called by the request's thread: grants bytes for its next output (see `RequestSlots::grant`). `begun`: it has had
-    /// a grant before. If the grant is refused, `exchange` reports when memory is available again.
+    /// Called by the request's thread: grants bytes for its next output (see `RequestSlots::grant`). `begun`: it has
+    /// had a grant before. If the grant is refused, `exchange` reports when memory is available again.
     pub fn grant(&self, slot: u32, bytes: u64, begun: bool) -> bool {
         let mut state = self.state.lock();
         self.settle(&mut state);

@@ -186,8 +186,8 @@ impl<E: Merge> RequestSlots<E> {
         self.slots[index].assignment
     }
 
-    /// Makes a waiting request the assignment of another thread. Returns the old assignment, and whether its end was requested
-    /// before, so that the new thread must end it.
+    /// Makes a waiting request the assignment of another thread. Returns the old assignment, and whether its end was
+    /// requested before, so that the new thread must end it.
     pub fn reassign(&mut self, index: u32, assignment: Assignment) -> (Assignment, bool) {
         let slot = &mut self.slots[index as usize];
         debug_assert!(slot.open && !slot.finished && !slot.running, "only what waits is handed on");

@@ -21,7 +21,7 @@ pub trait Cargo {
     fn tokens(&self, replica: usize, before: Option<usize>) -> u64;
 }
 
-/// What a replica reports to the others after a step.
+/// A replica's report to the others after a step.
 pub struct Share<C> {
     pub load: Load,
     /// Requests handed on to a given replica, or to any other.

@@ -17,8 +17,8 @@ use std::cell::RefCell;
 
 /// Rows whose codes of one column fill a line: four in each byte.
 const STRIPE: usize = 256;
-/// Number of columns whose codes are multiplied before sums go to memory. The sums of `IntRegister::dot` hold sixteen products
-/// of four columns.
+/// Number of columns whose codes are multiplied before sums go to memory. The sums of `IntRegister::dot` hold sixteen
+/// products of four columns.
 const BLOCK: usize = 32;
 /// Number of columns that are multiplied with all tokens before the next ones, so that they stay in the L2
 /// cache.

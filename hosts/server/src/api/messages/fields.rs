@@ -51,7 +51,7 @@ pub struct Generating {
     pub stream: Option<bool>,
 }
 
-/// What a conversation's fields ask for.
+/// The options that a conversation's fields ask for.
 pub struct Asked {
     pub conversation: Conversation,
     pub format: Format,
