@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::path::Path;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Parsed {
     text: String,
     reasoning: String,
     calls: Vec<(String, String)>,
 }
 
-impl Sink for Told {
+impl Sink for Parsed {
     fn text(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -28,17 +28,17 @@ impl Sink for Told {
     }
 }
 
-fn parse(parts: &ReplyParts, controls: &[&str], pieces: &[&str]) -> Told {
+fn parse(parts: &ReplyParts, controls: &[&str], pieces: &[&str]) -> Parsed {
     let mut reply = Reply::new(parts.clone(), &|mark| controls.contains(&mark));
-    let mut told = Told::default();
+    let mut parsed = Parsed::default();
     for piece in pieces {
         match reply.is_mark(piece.as_bytes()) {
-            true => reply.mark(piece.as_bytes(), &mut told),
-            false => reply.push(piece, &mut told),
+            true => reply.mark(piece.as_bytes(), &mut parsed),
+            false => reply.push(piece, &mut parsed),
         }
     }
-    reply.finish(false, &mut told);
-    told
+    reply.finish(false, &mut parsed);
+    parsed
 }
 
 /// The markers of `parts` that vocabularies have as control tokens.
@@ -69,21 +69,21 @@ fn cut<'a>(mut text: &'a str, markers: &[&str]) -> Vec<&'a str> {
 }
 
 /// Returns what is wrong with the parts of a case, if anything.
-fn differs(case: &Value, told: &Told) -> Option<String> {
+fn differs(case: &Value, parsed: &Parsed) -> Option<String> {
     let text = |name: &str| case[name].as_str().unwrap_or_default();
     let mut wanted: Vec<(&str, Value)> = Vec::new();
     for call in case["calls"].as_array().into_iter().flatten() {
         wanted.push((call[0].as_str().unwrap(), call[1].clone()));
     }
     let mut calls: Vec<(&str, Value)> = Vec::new();
-    for (name, arguments) in &told.calls {
+    for (name, arguments) in &parsed.calls {
         calls.push((name, serde_json::from_str(arguments).unwrap_or_else(|_| arguments.as_str().into())));
     }
     if let Some(cut) = case["cut"].as_array() {
         wanted.push((cut[0].as_str().unwrap(), cut[1].clone()));
     }
-    let same = (&*told.text, &*told.reasoning, calls) == (text("text"), text("reasoning"), wanted);
-    (!same).then(|| format!("{}\n  {told:?}", serde_json::to_string(case).unwrap()))
+    let same = (&*parsed.text, &*parsed.reasoning, calls) == (text("text"), text("reasoning"), wanted);
+    (!same).then(|| format!("{}\n  {parsed:?}", serde_json::to_string(case).unwrap()))
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn answers_come_apart_however_they_arrive() {
             };
             let marks = markers(&parts);
             let (spelled, controls) = (case["controls"] != true, case["controls"] != false);
-            let told = match spelled {
+            let parsed = match spelled {
                 true => parse(&parts, &[], &[output]),
                 false => parse(&parts, &marks, &cut(output, &marks)),
             };
-            wrong.extend(differs(case, &told).map(|what| format!("{name}: {what}")));
+            wrong.extend(differs(case, &parsed).map(|what| format!("{name}: {what}")));
             for (at, _) in output.char_indices().filter(|_| spelled) {
                 let halves = parse(&parts, &[], &[&output[..at], &output[at..]]);
-                assert_eq!(halves, told, "{name}: {output:?} cut at {at}");
+                assert_eq!(halves, parsed, "{name}: {output:?} cut at {at}");
             }
             if spelled && controls {
                 let tokens = parse(&parts, &marks, &cut(output, &marks));

@@ -237,7 +237,7 @@ fn tl1_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
 }
 
 /// Index of a row's byte among the bytes of 32 rows: the middle two groups of eight are swapped.
-fn seat(lane: usize) -> usize {
+fn byte_index(lane: usize) -> usize {
     [0, 16, 8, 24][lane / 8] + lane % 8
 }
 
@@ -253,7 +253,7 @@ fn tl2_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
     for (tile, codes) in by_threes.chunks_exact_mut(t.bk).enumerate() {
         let tile = (row / t.bm * (threes / t.bk) + tile) * (t.bm / 32) + block;
         for (n, codes) in codes.as_chunks_mut::<3>().0.iter_mut().enumerate() {
-            let byte = magnitudes[(tile * (t.bk / 6) + n / 2) * 32 + seat(lane)];
+            let byte = magnitudes[(tile * (t.bk / 6) + n / 2) * 32 + byte_index(lane)];
             let magnitude = if n % 2 == 0 { byte >> 4 } else { byte & 15 };
             let at = ((tile * (t.bk / 24) + n / 8) * 16 + lane % 16) * 2;
             let bits = u16::from_le_bytes([signs[at], signs[at + 1]]);
@@ -269,7 +269,7 @@ fn tl2_row(data: &[u8], t: TlTiling, row: usize, codes: &mut [u8]) -> Option<()>
     for (tile, codes) in by_twos.chunks_exact_mut(32).enumerate() {
         let tile = (row / t.bm * tiles + tile) * (t.bm / 32) + block;
         for (n, codes) in codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let byte = pairs[(tile * 8 + n) * 32 + seat(lane)];
+            let byte = pairs[(tile * 8 + n) * 32 + byte_index(lane)];
             let ([a, b], [c, d]) = (pair(byte >> 4)?, pair(byte & 15)?);
             *codes = [a, b, c, d];
         }

@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::mend::Mend;
 use super::scan::{Scan, Step};
-use super::{Symbol, Teller, python};
+use super::{Emitter, Symbol, python};
 use crate::text::chat::{Json, is_name};
 use braced::Braced;
 use framed::Framed;
@@ -103,7 +103,7 @@ pub struct Call {
     /// Arguments that came before the name.
     arguments: String,
     has_arguments: bool,
-    told: bool,
+    emitted: bool,
     word: String,
 }
 
@@ -138,7 +138,7 @@ impl Call {
 
     /// Drops the held-back part of the arguments when the answer ends within them.
     pub fn leave_held(&mut self) {
-        if self.told && matches!(self.at, At::Arguments(_)) {
+        if self.emitted && matches!(self.at, At::Arguments(_)) {
             self.raw.clear();
         }
     }
@@ -148,7 +148,7 @@ impl Call {
         self.raw.len() + self.arguments.len()
     }
 
-    pub fn step(&mut self, symbol: Symbol, to: &mut Teller) -> Turn {
+    pub fn step(&mut self, symbol: Symbol, to: &mut Emitter) -> Turn {
         if self.body & (TAGS | TAGS_OF_KNOWN) != 0 {
             return self.spelled(symbol, to, Self::in_tag);
         }
@@ -279,8 +279,8 @@ impl Call {
     fn spelled(
         &mut self,
         symbol: Symbol,
-        to: &mut Teller,
-        step: fn(&mut Self, char, &mut Teller) -> Turn,
+        to: &mut Emitter,
+        step: fn(&mut Self, char, &mut Emitter) -> Turn,
     ) -> Turn {
         let mark = match symbol {
             Symbol::Char(c) => return step(self, c, to),
@@ -306,7 +306,7 @@ impl Call {
     }
 
     /// Processes a character in a string, an unquoted name or a marker.
-    fn in_word(&mut self, c: char, to: &mut Teller) -> Turn {
+    fn in_word(&mut self, c: char, to: &mut Emitter) -> Turn {
         let ends = match self.at {
             At::KeyText | At::Text(_) => c == '"',
             At::Name => c == '[' || c == '{' || is_blank(c),
@@ -384,35 +384,35 @@ impl Call {
 
     /// Stores the name in an object, and emits arguments that came before it. Returns false if it is not a valid
     /// name.
-    fn keep_name_if(&mut self, to: &mut Teller) -> bool {
+    fn keep_name_if(&mut self, to: &mut Emitter) -> bool {
         let good = is_name(&self.word) && (self.block.is_some() || to.knows(&self.word));
         if good {
             self.keep_name();
             if self.has_arguments {
-                self.tell(to);
+                self.emit_name(to);
                 to.arguments(&self.arguments);
             }
         }
         good
     }
 
-    fn tell(&mut self, to: &mut Teller) {
+    fn emit_name(&mut self, to: &mut Emitter) {
         to.call(&self.name);
-        self.told = true;
+        self.emitted = true;
         self.raw.clear();
         self.lead = 0;
     }
 
-    fn begin_arguments(&mut self, to: &mut Teller) -> Turn {
+    fn begin_arguments(&mut self, to: &mut Emitter) -> Turn {
         self.has_arguments = true;
         if !self.name.is_empty() {
-            self.tell(to);
+            self.emit_name(to);
         }
         self.at = At::Arguments(Mend::default());
         self.argument('{', to)
     }
 
-    fn argument(&mut self, c: char, to: &mut Teller) -> Turn {
+    fn argument(&mut self, c: char, to: &mut Emitter) -> Turn {
         let At::Arguments(mend) = &mut self.at else { return Turn::Fail };
         let from = self.arguments.len();
         let step = mend.push(c, &mut self.arguments);
@@ -421,7 +421,7 @@ impl Call {
             // Everything before was emitted; only the held-back text and this character become text.
             return Turn::Fail;
         }
-        if self.told {
+        if self.emitted {
             to.arguments(&self.arguments[from..]);
             self.arguments.truncate(from);
             if even {
@@ -438,7 +438,7 @@ impl Call {
     }
 
     /// Processes a character in arguments that are a JSON text, which is used when it is complete.
-    fn in_quoted(&mut self, c: char, to: &mut Teller) -> Turn {
+    fn in_quoted(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.word.push(c);
         let At::Quoted { escaped } = &mut self.at else { return Turn::Fail };
         if c != '"' || *escaped {
@@ -455,12 +455,12 @@ impl Call {
         self.whole_arguments(text, to)
     }
 
-    fn whole_arguments(&mut self, text: &str, to: &mut Teller) -> Turn {
+    fn whole_arguments(&mut self, text: &str, to: &mut Emitter) -> Turn {
         self.has_arguments = true;
         match self.name.is_empty() {
             true => self.arguments.push_str(text),
             false => {
-                self.tell(to);
+                self.emit_name(to);
                 to.arguments(text);
             }
         }
@@ -468,12 +468,12 @@ impl Call {
         Turn::More
     }
 
-    fn end_object(&mut self, to: &mut Teller) -> Turn {
+    fn end_object(&mut self, to: &mut Emitter) -> Turn {
         if self.name.is_empty() {
             return Turn::Fail;
         }
-        if !self.told {
-            self.tell(to);
+        if !self.emitted {
+            self.emit_name(to);
             to.arguments("{}");
         }
         self.complete();
@@ -482,11 +482,11 @@ impl Call {
 
     fn complete(&mut self) {
         [&mut self.raw, &mut self.name, &mut self.arguments].into_iter().for_each(|text| text.clear());
-        (self.has_arguments, self.told, self.lead) = (false, false, 0);
+        (self.has_arguments, self.emitted, self.lead) = (false, false, 0);
         self.at = At::Behind;
     }
 
-    fn in_python(&mut self, c: char, to: &mut Teller) -> Turn {
+    fn in_python(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.word.push(c);
         let At::Python { depth, quote, escaped } = &mut self.at else { return Turn::Fail };
         if let Some(end) = *quote {

@@ -5,7 +5,7 @@
 
 use super::mend::Mend;
 use super::scan::Step;
-use super::{Symbol, Teller};
+use super::{Emitter, Symbol};
 use crate::text::chat::is_name;
 
 pub const MARKERS: [&str; 7] =
@@ -40,7 +40,7 @@ pub struct Messages {
     /// Text that may become a marker.
     held: String,
     /// Whether text, and reasoning, came in earlier messages.
-    told: [bool; 2],
+    emitted: [bool; 2],
     /// Whether this message had any.
     own: bool,
 }
@@ -81,7 +81,7 @@ impl Messages {
     }
 
     /// Processes a symbol. Markers among `controls` are these tokens alone.
-    pub fn step(&mut self, symbol: Symbol, controls: &[&'static str], to: &mut Teller) {
+    pub fn step(&mut self, symbol: Symbol, controls: &[&'static str], to: &mut Emitter) {
         let c = match symbol {
             Symbol::Mark(mark) => {
                 self.release(to);
@@ -106,7 +106,7 @@ impl Messages {
         }
     }
 
-    pub fn finish(&mut self, to: &mut Teller) {
+    pub fn finish(&mut self, to: &mut Emitter) {
         self.release(to);
         self.end_call(to);
         // An answer without any header is text.
@@ -117,11 +117,11 @@ impl Messages {
     }
 
     /// Emits the held-back text, which does not become a marker.
-    fn release(&mut self, to: &mut Teller) {
+    fn release(&mut self, to: &mut Emitter) {
         std::mem::take(&mut self.held).chars().for_each(|c| self.char(c, to));
     }
 
-    fn mark(&mut self, mark: &'static str, to: &mut Teller) {
+    fn mark(&mut self, mark: &'static str, to: &mut Emitter) {
         let header = matches!(self.at, At::Header);
         match mark {
             "<|message|>" if header => self.begin(to),
@@ -148,7 +148,7 @@ impl Messages {
     }
 
     /// Begins the text of a message, as its header says.
-    fn begin(&mut self, to: &Teller) {
+    fn begin(&mut self, to: &Emitter) {
         let (channel, recipient) = read(&self.header);
         let function = recipient.strip_prefix(FUNCTIONS).or(Some(recipient).filter(|name| to.knows(name)));
         let function = function.filter(|name| to.parts.format.is_some() && is_name(name));
@@ -161,7 +161,7 @@ impl Messages {
     }
 
     /// Ends a call. A call without any text has no arguments.
-    fn end_call(&mut self, to: &mut Teller) {
+    fn end_call(&mut self, to: &mut Emitter) {
         if let At::Call(name) = &self.at {
             to.call(name);
             to.arguments("{}");
@@ -169,7 +169,7 @@ impl Messages {
         }
     }
 
-    fn char(&mut self, c: char, to: &mut Teller) {
+    fn char(&mut self, c: char, to: &mut Emitter) {
         let mut text = [0; 4];
         match &mut self.at {
             At::Header => {
@@ -195,7 +195,7 @@ impl Messages {
         }
     }
 
-    fn argument(&mut self, c: char, to: &mut Teller) {
+    fn argument(&mut self, c: char, to: &mut Emitter) {
         let At::Arguments(mend) = &mut self.at else { return };
         let mut json = String::new();
         match mend.push(c, &mut json) {
@@ -213,13 +213,13 @@ impl Messages {
     }
 
     /// Emits text, or reasoning in a message of it.
-    fn say(&mut self, text: &str, to: &mut Teller) {
+    fn say(&mut self, text: &str, to: &mut Emitter) {
         if text.is_empty() {
             return;
         }
         let reasoning = matches!(self.at, At::Reasoning);
-        let apart = self.told[usize::from(reasoning)] && !self.own;
-        (self.told[usize::from(reasoning)], self.own) = (true, true);
+        let apart = self.emitted[usize::from(reasoning)] && !self.own;
+        (self.emitted[usize::from(reasoning)], self.own) = (true, true);
         for part in [if apart { "\n" } else { "" }, text].into_iter().filter(|part| !part.is_empty()) {
             match reasoning {
                 true => to.sink.reasoning(part),

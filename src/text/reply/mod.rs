@@ -112,13 +112,13 @@ enum Stage {
 }
 
 /// Emits calls to a sink.
-struct Teller<'a> {
+struct Emitter<'a> {
     sink: &'a mut dyn Sink,
     count: &'a mut u32,
     parts: &'a ReplyParts,
 }
 
-impl Teller<'_> {
+impl Emitter<'_> {
     fn call(&mut self, name: &str) {
         self.sink.call(*self.count, &id(self.parts.seed, *self.count), name);
         *self.count += 1;
@@ -227,7 +227,7 @@ impl Reply {
     /// beginning of another call behind a call is left out.
     pub fn finish(&mut self, cut: bool, sink: &mut dyn Sink) {
         if let Some(messages) = &mut self.messages {
-            return messages.finish(&mut Teller { sink, count: &mut self.calls, parts: &self.parts });
+            return messages.finish(&mut Emitter { sink, count: &mut self.calls, parts: &self.parts });
         }
         let another = cut && self.calls > 0;
         if another && (self.stage == Stage::Call || self.begins_block()) {
@@ -252,7 +252,7 @@ impl Reply {
 
     fn drain(&mut self, sink: &mut dyn Sink) {
         if let Some(messages) = &mut self.messages {
-            let to = &mut Teller { sink, count: &mut self.calls, parts: &self.parts };
+            let to = &mut Emitter { sink, count: &mut self.calls, parts: &self.parts };
             while let Some(symbol) = self.todo.pop() {
                 messages.step(symbol, &self.controls, to);
             }
@@ -391,9 +391,9 @@ impl Reply {
     }
 
     fn in_call(&mut self, symbol: Symbol, sink: &mut dyn Sink) {
-        let told = self.calls;
-        let turn = self.call.step(symbol, &mut Teller { sink, count: &mut self.calls, parts: &self.parts });
-        if self.calls > told {
+        let before = self.calls;
+        let turn = self.call.step(symbol, &mut Emitter { sink, count: &mut self.calls, parts: &self.parts });
+        if self.calls > before {
             self.begun = true;
             self.apart = self.spoke;
             self.blanks.clear();

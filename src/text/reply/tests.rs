@@ -9,14 +9,14 @@ use super::*;
 
 /// The parser's output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct Parsed {
     text: String,
     reasoning: String,
     calls: Vec<(String, String)>,
     ids: Vec<String>,
 }
 
-impl Sink for Told {
+impl Sink for Parsed {
     fn text(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -52,24 +52,24 @@ fn parts(format: &str) -> ReplyParts {
 }
 
 /// Parses `pieces` one after the other. Those that are markers among `controls` count as control tokens.
-fn parse_as(parts: ReplyParts, controls: &[&str], pieces: &[&str]) -> Told {
+fn parse_as(parts: ReplyParts, controls: &[&str], pieces: &[&str]) -> Parsed {
     let mut reply = Reply::new(parts, &|mark| controls.contains(&mark));
-    let mut told = Told::default();
+    let mut parsed = Parsed::default();
     for piece in pieces {
         reply.reserve(piece.len()).unwrap();
         match reply.is_mark(piece.as_bytes()) {
-            true => reply.mark(piece.as_bytes(), &mut told),
-            false => reply.push(piece, &mut told),
+            true => reply.mark(piece.as_bytes(), &mut parsed),
+            false => reply.push(piece, &mut parsed),
         }
     }
-    reply.finish(false, &mut told);
-    assert_eq!(reply.calls() as usize, told.calls.len());
-    told
+    reply.finish(false, &mut parsed);
+    assert_eq!(reply.calls() as usize, parsed.calls.len());
+    parsed
 }
 
 /// Parses `text` whole, cut in two at every position, and character by character, and checks that the results
 /// agree.
-fn parse_parts(parts: ReplyParts, text: &str) -> Told {
+fn parse_parts(parts: ReplyParts, text: &str) -> Parsed {
     let whole = parse_as(parts.clone(), &[], &[text]);
     for (at, _) in text.char_indices() {
         let cut = parse_as(parts.clone(), &[], &[&text[..at], &text[at..]]);
@@ -81,14 +81,14 @@ fn parse_parts(parts: ReplyParts, text: &str) -> Told {
     whole
 }
 
-fn parse(format: &str, text: &str) -> Told {
+fn parse(format: &str, text: &str) -> Parsed {
     parse_parts(parts(format), text)
 }
 
-fn told(text: &str, calls: &[(&str, &str)]) -> Told {
+fn parsed(text: &str, calls: &[(&str, &str)]) -> Parsed {
     let ids = (0..calls.len()).map(|i| id(7, i as u32)).collect();
     let calls = calls.iter().map(|(name, arguments)| (name.to_string(), arguments.to_string())).collect();
-    Told { text: text.into(), reasoning: String::new(), calls, ids }
+    Parsed { text: text.into(), reasoning: String::new(), calls, ids }
 }
 
 #[test]
@@ -100,71 +100,79 @@ fn calls_in_each_format() {
             "qwen3_coder",
             "I look.\n\n<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>\n\
              <tool_call>\n<function=f>\n</function>\n</tool_call>\nSo.",
-            told("I look.\nSo.", &both),
+            parsed("I look.\nSo.", &both),
         ),
         (
             "hermes",
             "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>",
-            told("", &weather),
+            parsed("", &weather),
         ),
         (
             "hermes",
             "I look.\n\n<tool_call>{\"arguments\":{\"city\": \"Paris\"},\"name\":\"get_weather\"}</tool_call>\n<tool_call>\n\
              {\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n\nSo.\n",
-            told("I look.\nSo.\n", &both),
+            parsed("I look.\nSo.\n", &both),
         ),
-        ("hermes", "<tool_call>{\"name\": \"unknown\"}", told("", &[("unknown", "{}")])),
+        ("hermes", "<tool_call>{\"name\": \"unknown\"}", parsed("", &[("unknown", "{}")])),
         (
             "hermes",
             "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
-            told("", &both),
+            parsed("", &both),
         ),
-        ("llama3", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}", told("", &weather)),
+        (
+            "llama3",
+            "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}",
+            parsed("", &weather),
+        ),
         (
             "llama3",
             "\n <|python_tag|>{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}",
-            told("", &weather),
+            parsed("", &weather),
         ),
         (
             "llama3",
             " {\"type\": \"function\", \"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}; {\"name\": \"f\", \"parameters\": {}}",
-            told("", &both),
+            parsed("", &both),
         ),
-        ("llama3", "[get_weather(city='Paris'), f()]", told("", &both)),
+        ("llama3", "[get_weather(city='Paris'), f()]", parsed("", &both)),
         (
             "mistral",
             "[TOOL_CALLS] [{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]",
-            told("", &weather),
+            parsed("", &weather),
         ),
         (
             "mistral",
             "Hm[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}, \"id\": \"abc123XYZ\"}, \
              {\"name\": \"f\", \"arguments\": {}}]",
-            told("Hm", &both),
+            parsed("Hm", &both),
         ),
         (
             "mistral11",
             "[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Paris\"}[TOOL_CALLS]f[ARGS]{}",
-            told("", &both),
+            parsed("", &both),
         ),
         (
             "mistral11",
             "[TOOL_CALLS]get_weather[CALL_ID]a1b2c3d4e[ARGS]{\"city\": \"Paris\"}",
-            told("", &weather),
+            parsed("", &weather),
         ),
-        ("mistral11", "[TOOL_CALLS]get_weather {\"city\": \"Paris\"}", told("", &weather)),
-        ("gemma", "[get_weather(city=\"Paris\"), f()]", told("", &both)),
+        ("mistral11", "[TOOL_CALLS]get_weather {\"city\": \"Paris\"}", parsed("", &weather)),
+        ("gemma", "[get_weather(city=\"Paris\"), f()]", parsed("", &both)),
         (
             "gemma",
             "I call.\n```tool_code\nget_weather(city=\"Paris\")\n```\nDone",
-            told("I call.\nDone", &weather),
+            parsed("I call.\nDone", &weather),
         ),
         (
             "gemma",
             "```json\n[{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}]\n```",
-            told("", &weather),
+            parsed("", &weather),
         ),
-        ("gemma", "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}\n", told("", &weather)),
+        (
+            "gemma",
+            "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Paris\"}}\n",
+            parsed("", &weather),
+        ),
     ] {
         assert_eq!(parse(format, text), expected, "{format}: {text}");
     }
@@ -209,7 +217,7 @@ fn what_is_no_call_is_text() {
         ("gemma", "[f(a='x"),
         ("gemma", " \n\t"),
     ] {
-        assert_eq!(parse(format, text), told(text, &[]), "{format}: {text}");
+        assert_eq!(parse(format, text), parsed(text, &[]), "{format}: {text}");
     }
 }
 
@@ -225,13 +233,13 @@ fn calls_that_are_nearly_json() {
         let weather = [("get_weather", json)];
         let text =
             format!("<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {arguments}}}\n</tool_call>");
-        assert_eq!(parse("hermes", &text), told("", &weather), "{text}");
+        assert_eq!(parse("hermes", &text), parsed("", &weather), "{text}");
         let text =
             format!("<tool_call>[{{\"arguments\": {arguments}, \"name\": \"get_weather\"}}]</tool_call>");
-        assert_eq!(parse("hermes", &text), told("", &weather), "{text}");
+        assert_eq!(parse("hermes", &text), parsed("", &weather), "{text}");
     }
     let cut = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\\";
-    assert_eq!(parse("hermes", cut), told("", &[("f", "{\"a\": \"x")]));
+    assert_eq!(parse("hermes", cut), parsed("", &[("f", "{\"a\": \"x")]));
 }
 
 /// Emitted parts stay emitted, and the rest is text.
@@ -282,48 +290,48 @@ fn calls_that_go_wrong_late() {
         ("mistral", "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {}}, {\"nam", ", {\"nam", &[("f", "{}")]),
         ("mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS", "[TOOL_CALLS]g[ARGS", &[("f", "{}")]),
     ] {
-        assert_eq!(parse(format, text), told(rest, calls), "{format}: {text}");
+        assert_eq!(parse(format, text), parsed(rest, calls), "{format}: {text}");
     }
 }
 
 #[test]
 fn reasoning_is_told_apart() {
-    let told = |reasoning: &str, text: &str| Told { reasoning: reasoning.into(), ..told(text, &[]) };
+    let parsed = |reasoning: &str, text: &str| Parsed { reasoning: reasoning.into(), ..parsed(text, &[]) };
     for (text, expected) in [
-        ("<think>\nhm\n\nso\n</think>\n\nYes.\n", told("hm\n\nso", "Yes.\n")),
-        ("\n<think></think>Yes", told("", "Yes")),
-        ("<think>a < b </thin k>", told("a < b </thin k>", "")),
-        ("<think>cut\n", told("cut\n", "")),
-        ("Yes <think>no</think>", told("", "Yes <think>no</think>")),
-        ("<think>a</think><think>b</think>", told("a", "<think>b</think>")),
-        ("<thin", told("", "<thin")),
-        ("\n\nYes\n\n", told("", "\n\nYes\n\n")),
+        ("<think>\nhm\n\nso\n</think>\n\nYes.\n", parsed("hm\n\nso", "Yes.\n")),
+        ("\n<think></think>Yes", parsed("", "Yes")),
+        ("<think>a < b </thin k>", parsed("a < b </thin k>", "")),
+        ("<think>cut\n", parsed("cut\n", "")),
+        ("Yes <think>no</think>", parsed("", "Yes <think>no</think>")),
+        ("<think>a</think><think>b</think>", parsed("a", "<think>b</think>")),
+        ("<thin", parsed("", "<thin")),
+        ("\n\nYes\n\n", parsed("", "\n\nYes\n\n")),
     ] {
         assert_eq!(parse("hermes", text), expected, "{text}");
         assert_eq!(parse_parts(ReplyParts { format: None, ..parts("") }, text), expected, "{text}");
     }
     let begun = |text: &str| parse_parts(ReplyParts { thinking: true, ..parts("llama3") }, text);
-    assert_eq!(begun("\nhm\n</think>\n\nYes"), told("hm", "Yes"));
-    assert_eq!(begun("<think>hm<think>"), told("hm<think>", ""), "the first is the prompt's, once more");
+    assert_eq!(begun("\nhm\n</think>\n\nYes"), parsed("hm", "Yes"));
+    assert_eq!(begun("<think>hm<think>"), parsed("hm<think>", ""), "the first is the prompt's, once more");
     let call = begun("hm</think>\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}");
     assert_eq!((&*call.reasoning, &*call.text, &*call.calls[0].1), ("hm", "", "{\"a\": 1}"));
     let brackets = ReplyParts { thoughts: thoughts_named("mistral"), ..parts("mistral") };
-    assert_eq!(parse_parts(brackets, "[THINK]hm[/THINK]Yes"), told("hm", "Yes"));
+    assert_eq!(parse_parts(brackets, "[THINK]hm[/THINK]Yes"), parsed("hm", "Yes"));
     let channel = ReplyParts { thoughts: thoughts_named("gemma4"), format: None, ..parts("") };
     for (text, expected) in [
-        ("<|channel>thought\nhm\n<channel|>Yes", told("hm", "Yes")),
-        ("<|channel>thought\n<channel|>Yes", told("", "Yes")),
-        ("<|channel>thoughtful<channel|>Yes", told("thoughtful", "Yes")),
-        ("<|channel>\nthought\nthought\n<channel|>Yes", told("thought", "Yes")),
-        ("<|channel>though", told("though", "")),
+        ("<|channel>thought\nhm\n<channel|>Yes", parsed("hm", "Yes")),
+        ("<|channel>thought\n<channel|>Yes", parsed("", "Yes")),
+        ("<|channel>thoughtful<channel|>Yes", parsed("thoughtful", "Yes")),
+        ("<|channel>\nthought\nthought\n<channel|>Yes", parsed("thought", "Yes")),
+        ("<|channel>though", parsed("though", "")),
     ] {
         assert_eq!(parse_parts(channel.clone(), text), expected, "{text}");
     }
     let controls = ["<|channel>", "<channel|>"];
     let pieces = ["<|channel>", "thou", "ght\nhm", "<channel|>", "Yes"];
-    assert_eq!(parse_as(channel, &controls, &pieces), told("hm", "Yes"));
+    assert_eq!(parse_as(channel, &controls, &pieces), parsed("hm", "Yes"));
     let none = ReplyParts { thoughts: None, format: None, ..parts("") };
-    assert_eq!(parse_parts(none, "\n<think>hm</think>"), told("", "\n<think>hm</think>"));
+    assert_eq!(parse_parts(none, "\n<think>hm</think>"), parsed("", "\n<think>hm</think>"));
 }
 
 #[test]
@@ -331,22 +339,22 @@ fn markers_that_are_control_tokens_are_only_those() {
     let controls = ["[TOOL_CALLS]", "[ARGS]", "<think>", "</think>"];
     let parse = |pieces: &[&str]| parse_as(parts("mistral"), &controls, pieces);
     let call = [("f", "{\"a\": 1}")];
-    assert_eq!(parse(&["Hm\n", "[TOOL_CALLS]", "f", "[ARGS]", "{\"a\"", ": 1}"]), told("Hm", &call));
+    assert_eq!(parse(&["Hm\n", "[TOOL_CALLS]", "f", "[ARGS]", "{\"a\"", ": 1}"]), parsed("Hm", &call));
     assert_eq!(
         parse(&["[TOOL_CALLS]", " [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "[TOOL_CALLS]", "f {}"]),
-        told("", &[call[0], ("f", "{}")])
+        parsed("", &[call[0], ("f", "{}")])
     );
     // Spelled out by other tokens.
-    assert_eq!(parse(&["[TOOL_", "CALLS]f{}"]), told("[TOOL_CALLS]f{}", &[]));
+    assert_eq!(parse(&["[TOOL_", "CALLS]f{}"]), parsed("[TOOL_CALLS]f{}", &[]));
     assert_eq!(
         parse(&["[TOOL_CALLS]", "f", "[ARGS", "]{}"]),
-        told("", &[("f", "{}")]),
+        parsed("", &[("f", "{}")]),
         "either way behind a name"
     );
     // Control tokens that are out of place are left out.
-    assert_eq!(parse(&["a", "[ARGS]", "b", "</think>", "c"]), told("abc", &[]));
-    assert_eq!(parse(&["[TOOL_CALLS]", "[TOOL_CALLS]", "f{}"]), told("[TOOL_CALLS]", &[("f", "{}")]));
-    assert_eq!(parse(&["[TOOL_CALLS]", "f", "</think>", "x"]), told("[TOOL_CALLS]fx", &[]));
+    assert_eq!(parse(&["a", "[ARGS]", "b", "</think>", "c"]), parsed("abc", &[]));
+    assert_eq!(parse(&["[TOOL_CALLS]", "[TOOL_CALLS]", "f{}"]), parsed("[TOOL_CALLS]", &[("f", "{}")]));
+    assert_eq!(parse(&["[TOOL_CALLS]", "f", "</think>", "x"]), parsed("[TOOL_CALLS]fx", &[]));
     let thoughts = parse(&["<think>", "\nhm\n", "</think>", "\n\nYes"]);
     assert_eq!((&*thoughts.reasoning, &*thoughts.text), ("hm", "Yes"));
 }
@@ -692,11 +700,11 @@ fn damaged_answers_lose_nothing() {
         };
         // Characters that are in no part belong to markers, or to the syntax around names and arguments.
         let known = |c: &char| c.is_alphanumeric();
-        let told = came.text.clone()
+        let parsed = came.text.clone()
             + &came.reasoning
             + &came.calls.iter().map(|(n, a)| n.clone() + &plain(a)).collect::<String>();
         let mut lost: Vec<char> = answer.chars().filter(known).collect();
-        for c in told.chars().filter(known) {
+        for c in parsed.chars().filter(known) {
             let at = lost
                 .iter()
                 .position(|l| *l == c)
@@ -723,7 +731,7 @@ fn a_control_token_that_begins_a_call_ends_open_reasoning() {
     let controls = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
     let call = "\n{\"name\": \"f\", \"arguments\": {}}\n";
     let expected =
-        |text: &str, reasoning: &str| Told { reasoning: reasoning.into(), ..told(text, &[("f", "{}")]) };
+        |text: &str, reasoning: &str| Parsed { reasoning: reasoning.into(), ..parsed(text, &[("f", "{}")]) };
     let open = ReplyParts { thinking: true, ..parts("hermes") };
     let pieces = ["Hm.\n", "<tool_call>", call, "</tool_call>"];
     assert_eq!(parse_as(open.clone(), &controls, &pieces), expected("", "Hm."));
@@ -731,11 +739,11 @@ fn a_control_token_that_begins_a_call_ends_open_reasoning() {
     assert_eq!(parse_as(parts("hermes"), &controls, &closed), expected("Done.", "Hm."));
     // This does not become a call: it is reasoning, which goes on.
     let other = ["Hm. ", "<tool_call>", "[1]", "</think>", "So."];
-    let reasoning = Told { reasoning: "Hm. <tool_call>[1]".into(), ..told("So.", &[]) };
+    let reasoning = Parsed { reasoning: "Hm. <tool_call>[1]".into(), ..parsed("So.", &[]) };
     assert_eq!(parse_as(open.clone(), &controls, &other), reasoning);
     // Spelled out, it is reasoning too.
     let spelled = format!("Hm.<tool_call>{call}</tool_call></think>So.");
-    let reasoning = Told { reasoning: format!("Hm.<tool_call>{call}</tool_call>"), ..told("So.", &[]) };
+    let reasoning = Parsed { reasoning: format!("Hm.<tool_call>{call}</tool_call>"), ..parsed("So.", &[]) };
     assert_eq!(parse_parts(open, &spelled), reasoning);
 }
 
@@ -744,14 +752,14 @@ fn the_beginning_of_another_call_that_was_cut_is_no_text() {
     let call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
     let cut = |text: &str| {
         let mut reply = Reply::new(parts("hermes"), &|_| false);
-        let mut told = Told::default();
-        reply.push(text, &mut told);
-        reply.finish(true, &mut told);
-        told
+        let mut parsed = Parsed::default();
+        reply.push(text, &mut parsed);
+        reply.finish(true, &mut parsed);
+        parsed
     };
     for rest in ["", "\n", "\n<tool", "<tool_call>", "\n<tool_call>\n{\"na"] {
-        assert_eq!(cut(&format!("{call}{rest}")), told("", &[("f", "{}")]), "{rest:?}");
+        assert_eq!(cut(&format!("{call}{rest}")), parsed("", &[("f", "{}")]), "{rest:?}");
     }
-    assert_eq!(cut(&format!("{call}\nSo <")), told("So <", &[("f", "{}")]));
-    assert_eq!(cut("So <tool"), told("So <tool", &[]), "nothing tells that it was a call");
+    assert_eq!(cut(&format!("{call}\nSo <")), parsed("So <", &[("f", "{}")]));
+    assert_eq!(cut("So <tool"), parsed("So <tool", &[]), "nothing tells that it was a call");
 }

@@ -3,7 +3,7 @@
 
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
-use crate::text::reply::Teller;
+use crate::text::reply::Emitter;
 use crate::text::reply::format::QUOTE;
 use crate::text::reply::python;
 
@@ -32,7 +32,7 @@ pub enum Within {
 }
 
 impl Call {
-    pub(super) fn in_braces(&mut self, c: char, to: &mut Teller) -> Turn {
+    pub(super) fn in_braces(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.raw.push(c);
         if self.word.is_empty() && is_blank(c) {
             return Turn::More;
@@ -66,7 +66,7 @@ impl Call {
         if good { Turn::More } else { Turn::Fail }
     }
 
-    fn brace_arguments(&mut self, c: char, mut depth: usize, within: Within, to: &mut Teller) -> Turn {
+    fn brace_arguments(&mut self, c: char, mut depth: usize, within: Within, to: &mut Emitter) -> Turn {
         let marks = self.word.ends_with(QUOTE);
         let within = match within {
             Within::Nothing if marks => Within::Marks(self.word.len()),
@@ -91,7 +91,7 @@ impl Call {
         if depth > 0 { Turn::More } else { self.end_braces(to) }
     }
 
-    fn end_braces(&mut self, to: &mut Teller) -> Turn {
+    fn end_braces(&mut self, to: &mut Emitter) -> Turn {
         let call = self.word.strip_prefix(BEGIN).and_then(|call| call.split_at_checked(call.find('{')?));
         let Some((name, json)) = call.and_then(|(name, text)| Some((name, python::object(text)?))) else {
             return Turn::Fail;

@@ -2,7 +2,7 @@
 
 use super::{At, Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
-use crate::text::reply::Teller;
+use crate::text::reply::Emitter;
 use crate::text::reply::format::Frame;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ fn name_in<'a>(head: &'a str, frame: &Frame) -> Option<&'a str> {
 }
 
 impl Call {
-    pub(super) fn in_frame(&mut self, c: char, to: &mut Teller) -> Turn {
+    pub(super) fn in_frame(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.raw.push(c);
         let Some(frame) = to.parts.format.and_then(|format| format.frame) else { return Turn::Fail };
         if self.framed == Framed::Fresh && self.block.is_some_and(|block| block.open == frame.open) {
@@ -65,7 +65,7 @@ impl Call {
         if may { Turn::More } else { Turn::Fail }
     }
 
-    fn frame_head(&mut self, c: char, frame: &Frame, to: &mut Teller) -> Turn {
+    fn frame_head(&mut self, c: char, frame: &Frame, to: &mut Emitter) -> Turn {
         if c != '{' {
             self.word.push(c);
             let most = 2 * MAX_WORD + 2 * frame.separator.len();
@@ -79,7 +79,7 @@ impl Call {
         self.begin_arguments(to)
     }
 
-    fn frame_arguments(&mut self, c: char, to: &mut Teller) -> Turn {
+    fn frame_arguments(&mut self, c: char, to: &mut Emitter) -> Turn {
         let turn = self.argument(c, to);
         if matches!(self.at, At::Behind) {
             self.framed = Framed::Behind;

@@ -3,10 +3,10 @@
 //! Nothing in a value is escaped, and no line breaks belong to its tags: everything is text up to a closing tag that is
 //! followed by the next key or the end of the block.
 
-use super::tags::{MAX_BLANKS, tell_value};
+use super::tags::{MAX_BLANKS, emit_value};
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
-use crate::text::reply::{Kind, Teller, python};
+use crate::text::reply::{Emitter, Kind, python};
 
 const KEY: &str = "<arg_key>";
 const KEY_END: &str = "</arg_key>";
@@ -35,7 +35,7 @@ fn part_of(text: &str, tag: &str) -> Option<bool> {
 }
 
 impl Call {
-    pub(super) fn in_pair(&mut self, c: char, to: &mut Teller) -> Turn {
+    pub(super) fn in_pair(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.raw.push(c);
         if let Pairs::Value { kind, sure } = self.pairs {
             return self.in_pair_value(kind, sure, to);
@@ -57,7 +57,7 @@ impl Call {
     }
 
     /// The name ends with a line break or a tag.
-    fn pair_name(&mut self, to: &mut Teller) -> Turn {
+    fn pair_name(&mut self, to: &mut Emitter) -> Turn {
         let text = self.word.trim_start_matches(is_blank);
         let Some(at) = text.find(['\n', '<']) else {
             let good = text.is_empty() || text.len() <= MAX_WORD && is_name(text.trim_end_matches(is_blank));
@@ -73,7 +73,7 @@ impl Call {
         if self.word.is_empty() { Turn::More } else { self.between_pairs(to) }
     }
 
-    fn between_pairs(&mut self, to: &mut Teller) -> Turn {
+    fn between_pairs(&mut self, to: &mut Emitter) -> Turn {
         let close = self.block.map_or("", |block| block.close);
         match (part_of(&self.word, KEY), part_of(&self.word, close)) {
             (Some(true), _) => {
@@ -82,8 +82,8 @@ impl Call {
                 Turn::More
             }
             (_, Some(true)) => {
-                if !self.told {
-                    self.tell(to);
+                if !self.emitted {
+                    self.emit_name(to);
                     to.arguments("{");
                 }
                 to.arguments("}");
@@ -110,13 +110,13 @@ impl Call {
     }
 
     /// Begins the value of the parameter whose name is in `arguments`.
-    fn begin_pair_value(&mut self, to: &mut Teller) -> Turn {
+    fn begin_pair_value(&mut self, to: &mut Emitter) -> Turn {
         let kind = to.tool(&self.name).and_then(|tool| tool.kind(&self.arguments)).unwrap_or_default();
-        let mut key = String::from(if self.told { ", " } else { "{" });
+        let mut key = String::from(if self.emitted { ", " } else { "{" });
         python::quote(&self.arguments, &mut key);
         key.push_str(": ");
-        if !self.told {
-            self.tell(to);
+        if !self.emitted {
+            self.emit_name(to);
         }
         to.arguments(&key);
         self.word.clear();
@@ -125,7 +125,7 @@ impl Call {
         Turn::More
     }
 
-    fn in_pair_value(&mut self, kind: Kind, mut sure: usize, to: &mut Teller) -> Turn {
+    fn in_pair_value(&mut self, kind: Kind, mut sure: usize, to: &mut Emitter) -> Turn {
         let close = self.block.map_or("", |block| block.close);
         while let Some(c) = self.raw[sure..].chars().next() {
             let text = &self.raw[sure..];
@@ -143,7 +143,7 @@ impl Call {
             match (part_of(rest, KEY), part_of(rest, close)) {
                 (None, None) => sure += c.len_utf8(),
                 (key @ Some(true), _) | (key, Some(true)) => {
-                    tell_value(&self.raw[..sure], kind, to);
+                    emit_value(&self.raw[..sure], kind, to);
                     self.raw.clear();
                     if key == Some(true) {
                         self.pairs = Pairs::Key;

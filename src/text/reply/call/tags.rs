@@ -7,7 +7,7 @@
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;
 use crate::text::reply::format::{FUNCTION_END, TAGS_OF_KNOWN};
-use crate::text::reply::{Kind, Teller, python, scan};
+use crate::text::reply::{Emitter, Kind, python, scan};
 
 const FUNCTION: &str = "<function=";
 const PARAMETER: &str = "<parameter=";
@@ -102,7 +102,7 @@ fn find_end<'a>(text: &'a str, call_end: &'static str, knows: &dyn Fn(&str) -> b
 }
 
 /// Emits a character of a string.
-fn tell_char(c: char, to: &mut Teller) {
+fn emit_char(c: char, to: &mut Emitter) {
     if c < ' ' || c == '"' || c == '\\' {
         let mut escaped = String::new();
         python::escape(c, &mut escaped);
@@ -113,7 +113,7 @@ fn tell_char(c: char, to: &mut Teller) {
 }
 
 /// Emits a complete value. If it is neither text nor JSON, it becomes a string, so that it is not lost.
-pub(super) fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
+pub(super) fn emit_value(text: &str, kind: Kind, to: &mut Emitter) {
     let trimmed = text.trim_matches(is_blank);
     if kind == Kind::Any && scan::is_value(trimmed) {
         return to.arguments(trimmed);
@@ -127,12 +127,12 @@ pub(super) fn tell_value(text: &str, kind: Kind, to: &mut Teller) {
         return to.arguments(&json);
     }
     to.arguments("\"");
-    text.chars().for_each(|c| tell_char(c, to));
+    text.chars().for_each(|c| emit_char(c, to));
     to.arguments("\"");
 }
 
 impl Call {
-    pub(super) fn in_tag(&mut self, c: char, to: &mut Teller) -> Turn {
+    pub(super) fn in_tag(&mut self, c: char, to: &mut Emitter) -> Turn {
         self.raw.push(c);
         let tags = match self.tags {
             Tags::Value(value) => return self.in_value(value, to),
@@ -155,7 +155,7 @@ impl Call {
             return self.begin_function(to);
         }
         if self.tags == Tags::Inside {
-            self.tell(to);
+            self.emit_name(to);
             to.arguments("{");
         }
         self.turn(tag, to)
@@ -167,7 +167,7 @@ impl Call {
     }
 
     /// Begins the function whose name is in `word`.
-    fn begin_function(&mut self, to: &Teller) -> Turn {
+    fn begin_function(&mut self, to: &Emitter) -> Turn {
         let any = self.body & TAGS_OF_KNOWN == 0;
         if !is_name(&self.word) || !any && !to.knows(&self.word) {
             return Turn::Fail;
@@ -179,7 +179,7 @@ impl Call {
     }
 
     /// Processes a tag in a function. The name of a parameter is in `word`.
-    fn turn(&mut self, tag: &'static str, to: &mut Teller) -> Turn {
+    fn turn(&mut self, tag: &'static str, to: &mut Emitter) -> Turn {
         if tag == PARAMETER {
             self.begin_value(to);
             return Turn::More;
@@ -195,7 +195,7 @@ impl Call {
     }
 
     /// Begins the value of the parameter whose name is in `word`.
-    fn begin_value(&mut self, to: &mut Teller) {
+    fn begin_value(&mut self, to: &mut Emitter) {
         let kind = to.tool(&self.name).and_then(|tool| tool.kind(&self.word)).unwrap_or_default();
         let mut key = String::new();
         key.push_str(if std::mem::replace(&mut self.has_arguments, true) { ", " } else { "" });
@@ -208,7 +208,7 @@ impl Call {
     }
 
     /// Processes the last character of `raw`. A line break at either end of a value belongs to its tags.
-    fn in_value(&mut self, mut value: Value, to: &mut Teller) -> Turn {
+    fn in_value(&mut self, mut value: Value, to: &mut Emitter) -> Turn {
         if std::mem::take(&mut value.fresh) && self.raw == "\n" {
             self.raw.clear();
         }
@@ -217,7 +217,7 @@ impl Call {
             match find_end(&self.raw[value.sure..], self.call_end(), &knows) {
                 Found::Part => break,
                 Found::No if value.kind == Kind::Text => {
-                    tell_char(c, to);
+                    emit_char(c, to);
                     self.raw.drain(..c.len_utf8());
                 }
                 Found::No => value.sure += c.len_utf8(),
@@ -225,7 +225,7 @@ impl Call {
                     self.word.push_str(name);
                     match value.kind {
                         Kind::Text => to.arguments("\""),
-                        kind => tell_value(&self.raw[..value.sure], kind, to),
+                        kind => emit_value(&self.raw[..value.sure], kind, to),
                     }
                     return self.turn(tag, to);
                 }

@@ -73,12 +73,12 @@ fn braces() {
         ("<|tool_call>call:f{x:<|\"|>y}<tool_call|>", "<|tool_call>call:f{x:<|\"|>y}<tool_call|>", &[]),
         ("<|tool_call>call:f{}!", "!", &[("f", "{}")]),
     ] {
-        assert_eq!(parse("gemma4", text), told(rest, calls), "{text}");
+        assert_eq!(parse("gemma4", text), parsed(rest, calls), "{text}");
     }
     // With control tokens, as the vocabulary has them.
     let controls = ["<|tool_call>", "<tool_call|>", "<|\"|>"];
     let pieces = ["<|tool_call>", "call:f{x:", "<|\"|>", "y", "<|\"|>", "}", "<tool_call|>"];
-    assert_eq!(parse_as(parts("gemma4"), &controls, &pieces), told("", &[("f", r#"{"x": "y"}"#)]));
+    assert_eq!(parse_as(parts("gemma4"), &controls, &pieces), parsed("", &[("f", r#"{"x": "y"}"#)]));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn pairs_of_tags() {
         ("<tool_call>f\n<arg_key>a</arg_key>text", "<tool_call>f\n<arg_key>a</arg_key>text", &[]),
         ("<tool_call>f\n<arg_key>a</arg_key><arg_value>12", "12", &[("f", "{\"a\": ")]),
     ] {
-        assert_eq!(parse("glm", text), told(rest, calls), "{text}");
+        assert_eq!(parse("glm", text), parsed(rest, calls), "{text}");
     }
 }
 
@@ -182,7 +182,7 @@ fn frames() {
         ),
         ("hunyuan", "<tool_calls><tool_call>f\n```json\nno", "<tool_calls><tool_call>f\n```json\nno", &[]),
     ] {
-        assert_eq!(parse(format, text), told(rest, calls), "{format}: {text}");
+        assert_eq!(parse(format, text), parsed(rest, calls), "{format}: {text}");
     }
 }
 
@@ -216,6 +216,6 @@ fn fences_and_lists() {
         ("phi4_mini", "functools[{\"name\": \"f\", \"arguments\": {}}]", "", &both[1..]),
         ("phi4_mini", "import functools[1]", "import functools[1]", &[]),
     ] {
-        assert_eq!(parse(format, text), told(rest, calls), "{format}: {text}");
+        assert_eq!(parse(format, text), parsed(rest, calls), "{format}: {text}");
     }
 }

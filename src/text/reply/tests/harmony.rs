@@ -13,8 +13,8 @@ pub fn before(thought: &str, text: &str) -> String {
     format!("{thought}{start}{text}")
 }
 
-fn of(reasoning: &str, text: &str, calls: &[(&str, &str)]) -> Told {
-    Told { reasoning: reasoning.into(), ..told(text, calls) }
+fn of(reasoning: &str, text: &str, calls: &[(&str, &str)]) -> Parsed {
+    Parsed { reasoning: reasoning.into(), ..parsed(text, calls) }
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn prompts_may_have_begun_a_message() {
 #[test]
 fn control_tokens_are_the_only_markers() {
     let controls = ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"];
-    let told = parse_as(
+    let parsed = parse_as(
         parts("harmony"),
         &controls,
         &[
@@ -123,5 +123,5 @@ fn control_tokens_are_the_only_markers() {
             "c",
         ],
     );
-    assert_eq!((&*told.text, &*told.reasoning), ("a <|end|> b", "c"));
+    assert_eq!((&*parsed.text, &*parsed.reasoning), ("a <|end|> b", "c"));
 }

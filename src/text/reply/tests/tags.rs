@@ -57,7 +57,7 @@ fn values_are_text_or_json() {
     ] {
         let answer = call(&format!("<parameter={parameter}>{value}</parameter>\n"));
         let arguments = format!("{{{}: {json}}}", serde_json::to_string(parameter).unwrap());
-        assert_eq!(parse("qwen3_coder", &answer), told("", &[("f", &arguments)]), "{answer}");
+        assert_eq!(parse("qwen3_coder", &answer), parsed("", &[("f", &arguments)]), "{answer}");
         serde_json::from_str::<Value>(&arguments).unwrap();
     }
 }
@@ -77,13 +77,13 @@ fn what_ends_a_value() {
         ("<parameter=x>\n1\n<parameter=n0>\nNone\n", r#"{"x": 1, "n0": null}"#),
         ("<parameter=t0>\na\n</parameter\n", r#"{"t0": "a\n</parameter"}"#),
     ] {
-        assert_eq!(parse("qwen3_coder", &call(parameters)), told("", &[("f", arguments)]), "{parameters}");
+        assert_eq!(parse("qwen3_coder", &call(parameters)), parsed("", &[("f", arguments)]), "{parameters}");
     }
     let open = "<tool_call><function=f><parameter=t0>a</parameter>\n</tool_call>b";
-    assert_eq!(parse("qwen3_coder", open), told("b", &[("f", r#"{"t0": "a"}"#)]));
+    assert_eq!(parse("qwen3_coder", open), parsed("b", &[("f", r#"{"t0": "a"}"#)]));
     let far = format!("<parameter=t0>a</parameter>{}", " ".repeat(65));
     let json = format!(r#"{{"t0": "a</parameter>{}"}}"#, " ".repeat(65));
-    assert_eq!(parse("qwen3_coder", &call(&format!("{far}</parameter>"))), told("", &[("f", &json)]));
+    assert_eq!(parse("qwen3_coder", &call(&format!("{far}</parameter>"))), parsed("", &[("f", &json)]));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_known_function_needs_no_block() {
         (format!("#include <functional>\n{inner}\nSo."), "#include <functional>\nSo."),
         (format!("<function=g>{inner}"), "<function=g>"),
     ] {
-        assert_eq!(parse("qwen3_coder", &text), told(rest, &f), "{text}");
+        assert_eq!(parse("qwen3_coder", &text), parsed(rest, &f), "{text}");
     }
     for text in [
         "<function=g><parameter=x>1</parameter></function>\n</tool_call>",
@@ -113,11 +113,11 @@ fn a_known_function_needs_no_block() {
         "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
         "<tool_call>\n<parameter=x>1</parameter>\n</tool_call>",
     ] {
-        assert_eq!(parse("qwen3_coder", text), told(text, &[]), "{text}");
+        assert_eq!(parse("qwen3_coder", text), parsed(text, &[]), "{text}");
     }
     // In a block, any function is called, and several may be.
     let two = "<tool_call><function=g></function>\n<function=f>\n</function></tool_call>";
-    assert_eq!(parse("qwen3_coder", two), told("", &[("g", "{}"), ("f", "{}")]));
+    assert_eq!(parse("qwen3_coder", two), parsed("", &[("g", "{}"), ("f", "{}")]));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn calls_that_are_cut_off_keep_what_was_told() {
         ("<tool_call><function=f></function>\nDone", "Done", "{}"),
         ("<tool_call><function=f></function></function>", "</function>", "{}"),
     ] {
-        assert_eq!(parse("qwen3_coder", text), told(rest, &[("f", arguments)]), "{text}");
+        assert_eq!(parse("qwen3_coder", text), parsed(rest, &[("f", arguments)]), "{text}");
     }
 }
 
@@ -140,13 +140,13 @@ fn calls_that_are_cut_off_keep_what_was_told() {
 #[test]
 fn text_streams_within_a_parameter() {
     let mut reply = Reply::new(parts("qwen3_coder"), &|_| false);
-    let mut told = Told::default();
+    let mut parsed = Parsed::default();
     let mut arguments = Vec::new();
     for piece in
         ["<tool_call>\n<function=f>", "\n<parameter=t0>", "\nHel", "lo\n", "</", "b>", "\n</parameter>\n</f"]
     {
-        reply.push(piece, &mut told);
-        arguments.push(told.calls.first().map(|(_, arguments)| arguments.clone()));
+        reply.push(piece, &mut parsed);
+        arguments.push(parsed.calls.first().map(|(_, arguments)| arguments.clone()));
     }
     let steps = [
         None,
@@ -166,28 +166,28 @@ fn control_tokens_in_a_value_are_its_text() {
     let parse = |pieces: &[&str]| parse_as(parts("qwen3_coder"), &controls, pieces);
     let (open, close) = ("\n<function=f>\n<parameter=t0>\na", "b\n</parameter>\n</function>\n");
     let whole = |pieces: &[&str]| parse(&[&["<tool_call>", open], pieces, &[close, "</tool_call>"]].concat());
-    assert_eq!(whole(&[]), told("", &[("f", r#"{"t0": "ab"}"#)]));
+    assert_eq!(whole(&[]), parsed("", &[("f", r#"{"t0": "ab"}"#)]));
     assert_eq!(
         whole(&["<tool_call>", "</think>", "\n"]),
-        told("", &[("f", r#"{"t0": "a<tool_call></think>\nb"}"#)])
+        parsed("", &[("f", r#"{"t0": "a<tool_call></think>\nb"}"#)])
     );
     // Without the parameter's closing tag, too.
     assert_eq!(
         parse(&["<tool_call>", open, "\n</function>\n", "</tool_call>", "c"]),
-        told("c", &[("f", r#"{"t0": "a"}"#)])
+        parsed("c", &[("f", r#"{"t0": "a"}"#)])
     );
     // Spelled out, the marker is text.
     assert_eq!(
         parse(&["<tool_", "call>\n<function=g></function>"]),
-        told("<tool_call>\n<function=g></function>", &[])
+        parsed("<tool_call>\n<function=g></function>", &[])
     );
     // A marker where none is expected begins another call.
     let f = "\n<function=f></function>";
-    assert_eq!(parse(&["<tool_call>", f, "\n", "<tool_call>", f]), told("", &[("f", "{}"), ("f", "{}")]));
-    assert_eq!(parse(&["<tool_call>", "<tool_call>", f]), told("<tool_call>", &[("f", "{}")]));
+    assert_eq!(parse(&["<tool_call>", f, "\n", "<tool_call>", f]), parsed("", &[("f", "{}"), ("f", "{}")]));
+    assert_eq!(parse(&["<tool_call>", "<tool_call>", f]), parsed("<tool_call>", &[("f", "{}")]));
     assert_eq!(
         parse(&["<tool_call>", "\n<func", "<tool_call>", f]),
-        told("<tool_call>\n<func", &[("f", "{}")])
+        parsed("<tool_call>\n<func", &[("f", "{}")])
     );
     let thought = parse(&["hm</think>", "<think>", "hm", "</think>"]);
     assert_eq!(thought.text, "hm</think>hm");
