@@ -75,7 +75,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state.aside -= returned;
             state.slots.put_back(returned);
             state.team.retry_grants();
-            self.ring(state.rouse());
+            self.ring(state.take_wakeups());
         }
     }
 }

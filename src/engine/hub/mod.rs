@@ -315,7 +315,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             team.send(slots.assignment(id.slot() as usize).thread, Command::Resume(id));
         }
         slots.drained = drained;
-        self.ring(state.rouse());
+        self.ring(state.take_wakeups());
     }
 
     /// Called by an engine thread: publishes the results of a step and takes the queued commands. Returns false when
@@ -359,7 +359,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             // Requests that were refused in favor of this thread's may ask again.
             if waited {
                 state.team.retry_grants();
-                self.ring(state.rouse());
+                self.ring(state.take_wakeups());
             }
         }
         self.mailboxes[thread].clear_cancel();
@@ -388,7 +388,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         self.update_signal(&mut state);
         self.ring_any(state.slots.usage().any_ready.saturating_sub(before), state.any_waiters);
         // The published results may be what other threads wait for.
-        self.ring(state.rouse());
+        self.ring(state.take_wakeups());
         state
     }
 
@@ -485,7 +485,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
 
     /// Wakes every thread that sleeps although something waits for it, or nothing ever will.
     fn wake(&self, mut state: MutexGuard<'_, State<E, C>>) {
-        let ring = state.rouse();
+        let ring = state.take_wakeups();
         drop(state);
         self.ring(ring);
     }
@@ -553,9 +553,9 @@ impl<E: Merge, C: Cargo> State<E, C> {
         self.phase > Phase::Open && self.slots.usage().unfinished == 0
     }
 
-    /// See `Team::rouse`.
-    fn rouse(&mut self) -> u64 {
-        self.team.rouse(self.is_done())
+    /// See `Team::take_wakeups`.
+    fn take_wakeups(&mut self) -> u64 {
+        self.team.take_wakeups(self.is_done())
     }
 
     fn over(&self) -> Result<()> {

@@ -107,7 +107,7 @@ impl<C: Cargo> Team<C> {
     }
 
     /// Returns a mask of the sleeping threads to wake, and marks them as awake. `done`: none will ever have work again.
-    pub fn rouse(&mut self, done: bool) -> u64 {
+    pub fn take_wakeups(&mut self, done: bool) -> u64 {
         let mut ring = 0;
         for (replica, own) in self.queues.iter_mut().enumerate() {
             if own.asleep && (done || !own.is_quiet()) {

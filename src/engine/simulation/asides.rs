@@ -9,7 +9,7 @@ use crate::ops::RaggedBatch;
 impl Host {
     /// Now and then sets bytes aside, or lets them go.
     pub fn set_aside(&mut self) {
-        if self.calm || self.setting.budget == u64::MAX || !self.rng.one_in(30) {
+        if self.faults_off || self.setting.budget == u64::MAX || !self.rng.one_in(30) {
             return;
         }
         if self.aside.is_some() {
@@ -36,7 +36,7 @@ impl Host {
 
     /// Now and then pauses the engine, or ends a pause. `Engine::pause` would wait for a turn.
     pub fn hold(&mut self) {
-        if self.calm || !self.rng.one_in(100) {
+        if self.faults_off || !self.rng.one_in(100) {
             return;
         }
         let held = self.shared.hub.is_held();

@@ -126,7 +126,7 @@ impl Host {
             requests.push(self.draw_params(prompt));
         }
         let (before, refused) = (self.shared.hub.usage(), refusals::count());
-        if !self.calm && self.rng.one_in(40) {
+        if !self.faults_off && self.rng.one_in(40) {
             refusals::refuse_after(Some(self.rng.below(12)));
         }
         let now = now_ns();

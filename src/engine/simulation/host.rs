@@ -72,7 +72,7 @@ pub struct Host {
     pub calls: Vec<(usize, super::calls::Call)>,
     pub saved: Vec<Vec<u8>>,
     /// No pass fails from now on, except on a sick replica.
-    pub calm: bool,
+    pub faults_off: bool,
     /// The replica whose passes all fail.
     pub sick: Option<usize>,
     /// Number of sequences of a pass that was stopped.
@@ -116,7 +116,7 @@ impl Host {
             aside: None,
             calls: Vec::new(),
             saved: Vec::new(),
-            calm: false,
+            faults_off: false,
             sick: None,
             stopped: None,
             all: false,
@@ -143,7 +143,7 @@ impl Host {
 
     /// From now on nothing fails, nothing is set aside, and the engine is not paused.
     pub fn calm_down(&mut self) {
-        (self.calm, self.sick) = (true, None);
+        (self.faults_off, self.sick) = (true, None);
         self.engine.resume().unwrap();
         self.let_go();
     }
@@ -214,7 +214,7 @@ impl Host {
         let ready = self.shared.hub.usage().any_ready;
         let mut got = Vec::new();
         let before = refusals::count();
-        if !self.calm && self.rng.one_in(100) {
+        if !self.faults_off && self.rng.one_in(100) {
             refusals::refuse_after(Some(self.rng.below(3)));
         }
         let result = self.engine.poll(Which::Any, capacity, Some(Duration::ZERO), &mut |lease, event| {
@@ -491,7 +491,7 @@ impl Host {
         self.check_hold(batch);
         self.all = false;
         // The host may call `facts`, which panics while the engine dies.
-        if !self.calm && !machine::is_dying() && self.rng.one_in(6) {
+        if !self.faults_off && !machine::is_dying() && self.rng.one_in(6) {
             self.tally.count("acts during a pass");
             if let Err(text) = panics::catch(|| self.act()) {
                 self.broken.get_or_insert(text);
@@ -519,7 +519,7 @@ impl Host {
             faults if machine::is_probe(batch) => faults.min(10),
             faults => faults,
         };
-        if self.calm || !self.chance(chance) {
+        if self.faults_off || !self.chance(chance) {
             return Fault::None;
         }
         if !lone {
@@ -546,7 +546,7 @@ impl Host {
 
     /// Returns whether a fault strikes, and counts it as `what`.
     pub fn fails(&mut self, what: &'static str) -> bool {
-        let fails = !self.calm && self.chance(self.setting.faults);
+        let fails = !self.faults_off && self.chance(self.setting.faults);
         self.tally.more(what, fails.into());
         fails
     }

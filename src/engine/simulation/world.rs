@@ -139,7 +139,7 @@ impl World {
     /// Lets the host act, then runs a turn of a replica, or a part of its rest.
     fn turn(&mut self) {
         self.host().act();
-        self.sicken();
+        self.toggle_sick();
         let alive = self.alive();
         if self.doomed.is_none() && alive.len() > 1 && self.host().rng.one_in(4000) {
             let doomed = *self.host().rng.pick(&alive);
@@ -149,7 +149,7 @@ impl World {
     }
 
     /// A replica becomes sick, or recovers.
-    fn sicken(&mut self) {
+    fn toggle_sick(&mut self) {
         let mut host = self.host();
         let replicas = host.setting.replicas as u64;
         if replicas > 1 && host.setting.faults > 0 && host.rng.one_in(400) {
@@ -234,7 +234,7 @@ impl World {
         self.runners[replica].nap = None;
         let (calls, told) = {
             let host = &mut *self.host();
-            if !host.calm && host.setting.faults > 0 && host.rng.one_in(100) {
+            if !host.faults_off && host.setting.faults > 0 && host.rng.one_in(100) {
                 refusals::refuse_after(Some(host.rng.below(20)));
             }
             host.begin_turn(replica)
@@ -522,7 +522,7 @@ fn a_sick_replica_draws_few_requests() {
         let setting = Setting { replicas: 2, faults: 0, budget: u64::MAX, ..Setting::draw(&mut rng) };
         let mut world = World::of(seed, rng, setting);
         let sick = world.host().rng.below(2) as usize;
-        (world.host().calm, world.host().sick) = (true, Some(sick));
+        (world.host().faults_off, world.host().sick) = (true, Some(sick));
         while world.turns < 20_000 {
             if world.turns < 19_000 {
                 world.host().submit();
