@@ -143,7 +143,7 @@ impl Chat {
         let result = self.print(stream);
         self.stop.take();
         let (text, finish) = result?;
-        let end = self.tell_end(&finish);
+        let end = self.print_end(&finish);
         self.last = Some(finish);
         end.map(|()| text)
     }
@@ -169,7 +169,7 @@ impl Chat {
     }
 
     /// Reports an unusual end of an answer in one line.
-    fn tell_end(&self, finish: &Finish) -> Result<()> {
+    fn print_end(&self, finish: &Finish) -> Result<()> {
         match finish.reason {
             FinishReason::Failed => {
                 let error = finish.error.clone();

@@ -98,13 +98,13 @@ impl Cache {
         make_folder_of(&path)?;
         let lock = fs::File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let lock = lock.map_err(|error| Error::io(&path, &error))?;
-        let mut told = false;
+        let mut noted = false;
         // On a file system without locks, no lock is taken.
         while matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
-            if !told {
+            if !noted {
                 hub.progress.note(&format!("another process downloads {}: waiting for it", file.name));
             }
-            told = true;
+            noted = true;
             hub.check("stopped")?;
             thread::sleep(Duration::from_millis(100));
         }

@@ -99,8 +99,8 @@ struct Job {
 }
 
 /// Does the work, and returns a function that reports it to the waiting task.
-type Run = Box<dyn FnOnce() -> Told + Send>;
-type Told = Box<dyn FnOnce() + Send>;
+type Run = Box<dyn FnOnce() -> Report + Send>;
+type Report = Box<dyn FnOnce() + Send>;
 
 impl Job {
     /// The job with the least score is next.
@@ -232,7 +232,7 @@ impl Work {
     ) -> T {
         let Some(index) = queue.index() else { return f() };
         let (sender, receiver) = oneshot::channel();
-        let run = move || -> Told {
+        let run = move || -> Report {
             let done = catch_unwind(AssertUnwindSafe(f));
             Box::new(move || drop(sender.send(done)))
         };

@@ -45,17 +45,17 @@ impl Pieces {
             self.more(&rest.arguments, each);
         }
         self.say(Kind::Reasoning, &event.reasoning, each);
-        let mut told = 0;
+        let mut passed = 0;
         for part in parts {
-            self.say(Kind::Text, event.text.get(told..part.text_before).unwrap_or_default(), each);
-            told = part.text_before.max(told);
+            self.say(Kind::Text, event.text.get(passed..part.text_before).unwrap_or_default(), each);
+            passed = part.text_before.max(passed);
             if let Some(id) = part.id.clone() {
                 self.begin(Kind::Call { id, name: part.name.clone().unwrap_or_default() }, each);
                 self.behind_call = true;
             }
             self.more(&part.arguments, each);
         }
-        self.say(Kind::Text, event.text.get(told..).unwrap_or_default(), each);
+        self.say(Kind::Text, event.text.get(passed..).unwrap_or_default(), each);
     }
 
     /// Ends the last piece. An empty answer becomes an empty text.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// The kinds and texts of the pieces of these events. Checks that they agree with the steps.
-    fn told(events: &[(&str, &str, &[bn::ToolCallPart])]) -> Vec<(String, String)> {
+    fn pieces_of(events: &[(&str, &str, &[bn::ToolCallPart])]) -> Vec<(String, String)> {
         let (mut pieces, mut open, mut all) = (Pieces::default(), String::new(), Vec::new());
         let mut each = |step: Step| match step {
             Step::Begin(piece) => assert!(piece.text.is_empty()),
@@ -172,7 +172,7 @@ mod tests {
     fn pieces_stand_where_they_came() {
         let calls = [call(0, "a", "{", 3)];
         let rest = [call(0, "", "}", 0), call(1, "b", "{}", 4)];
-        let got = told(&[("hm", "", &[]), ("", "One", &calls), ("", "\nTwo\nThree", &rest)]);
+        let got = pieces_of(&[("hm", "", &[]), ("", "One", &calls), ("", "\nTwo\nThree", &rest)]);
         let all = [
             ("reasoning", "hm"),
             ("text", "One"),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn texts_are_apart_behind_calls_alone() {
-        let got = told(&[
+        let got = pieces_of(&[
             ("", "\nOne", &[]),
             ("", "", &[call(0, "a", "{}", 0)]),
             ("", "\n", &[]),
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn nothing_is_an_empty_text() {
-        assert_eq!(told(&[]), wanted(&[("text", "")]));
-        assert_eq!(told(&[("hm", "", &[])]), wanted(&[("reasoning", "hm")]));
+        assert_eq!(pieces_of(&[]), wanted(&[("text", "")]));
+        assert_eq!(pieces_of(&[("hm", "", &[])]), wanted(&[("reasoning", "hm")]));
     }
 }

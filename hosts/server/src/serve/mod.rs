@@ -125,11 +125,11 @@ async fn end(app: &App, pool: &Pool, signals: &mut Signals, log: &Log) {
 /// Waits until no client waits for anything. A draining engine refuses later requests, so draining begins when
 /// nothing is left to submit.
 async fn finished(app: &App, pool: &Pool, how: bn::Shutdown) {
-    let mut told = false;
+    let mut begun = false;
     loop {
-        if !told && (how == bn::Shutdown::Cancel || is_all_submitted(app)) {
+        if !begun && (how == bn::Shutdown::Cancel || is_all_submitted(app)) {
             app.models.shutdown(how);
-            told = true;
+            begun = true;
         }
         if app.life.exchanges() == 0 && pool.lingering() == 0 && !app.models.busy() {
             break;

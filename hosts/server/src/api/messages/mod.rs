@@ -176,8 +176,8 @@ fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> 
             && message.calls.is_empty()
             && message.content.as_deref().is_some_and(|text| !text.is_empty())
     });
-    let told = conversation.more.contains_key(CONTINUE);
-    if begun && !told && !conversation.calls_only() {
+    let explicit = conversation.more.contains_key(CONTINUE);
+    if begun && !explicit && !conversation.calls_only() {
         let mut going_on = conversation.clone();
         going_on.more.insert(CONTINUE.to_owned(), true.into());
         if let Ok(counted) = count(going_on) {
