@@ -215,7 +215,7 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
     let config = EngineConfig {
         model: Some(model),
         threads: 2,
-        // Less than drafted rows and the bookkeeping take.
+        // This is less than drafted rows and the bookkeeping take.
         memory_limit_bytes: used(&small) - small.stats().kv_bytes - 5 * slot - 100 * shape.row_bytes() as u64,
         kv_type: KvType::F32,
         kv_block_size: 16,

@@ -290,7 +290,7 @@ fn measure(
     depth: u32,
 ) -> Result<serde_json::Value> {
     let (mut ratios, mut cpus, mut counts) = (Vec::new(), Vec::new(), [0; 4]);
-    // Where an engine's memory lies changes its pace by some percent, so each pair of rounds has engines of its own.
+    // The addresses of an engine's memory change its speed by some percent, so each pair of rounds has new engines.
     for pair in 0..options.rounds().div_ceil(2) {
         let engine = |drafts: bool| engine(options, models, drafts, if drafts { depth } else { 0 }, batch);
         let first = engine(pair % 2 == 1)?;
