@@ -154,12 +154,12 @@ impl Queues {
             state.running += 1;
             drop(state);
             let began = Instant::now();
-            let tell = (job.run)();
+            let report = (job.run)();
             let mut counted = self.lock();
             counted.running -= 1;
             counted.used[job.bucket] += began.elapsed().as_millis() as u64;
             drop(counted);
-            tell();
+            report();
             state = self.lock();
         }
     }
