@@ -1,4 +1,4 @@
-"""Writes the results of run.sh in $BN_GPU_OUT as gpu.md and gpu.svg there: for docs/performance.md."""
+"""Writes the results of run.sh in $BN_GPU_OUT as gpu.md and gpu.svg there: for docs/gpu.md."""
 
 import json
 import os

@@ -120,7 +120,7 @@ impl Half {
 /// transform is its own inverse.
 ///
 /// Blocks of K in four bits are at most a group: in trained models a few elements of K are much larger than the others,
-/// and then only their own groups lose precision (`docs/performance.md` has figures).
+/// and then only their own groups lose precision (`dev/notes/performance.md` has figures).
 pub fn turn(isa: Isa, kind: KvType, half: Half, head: &mut [f32]) {
     let most = if (kind, half) == (KvType::Int4, Half::K) { GROUP } else { usize::MAX };
     let mut rest = if kind.scaled() { head } else { &mut [] };

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// The share of up's rows, in percent, above which they are all read, for one token, two and so on: memory is fastest
-/// when it is read in order (docs/performance.md).
+/// when it is read in order (dev/notes/performance.md).
 const MOST: [usize; FEW] = [52, 45, 45, 45];
 
 /// One in this many products checks again whether gates are shut.
