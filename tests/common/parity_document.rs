@@ -43,10 +43,10 @@ are int8 in the same blocks, but with scales in f32, it is 0.7 times that noise 
 const REQUANTIZED: &str = "
 ## Weights that become another type at load, against transformers
 
-The errors of projections and head in that type (`weight_type`, `head_type`), of these models with random weights. Q8_0
-and Q4_0 round activations to int8 with a scale for 32 columns, int8 with one for a token, whose columns are rotated
-first (`docs/quantization.md` has the cost in real models). The limit of int8 is 1.5 times the error of Q8_0
-(`weights_become_int8_and_stay_close`).
+These are the errors of logits when projections and head become that type (`weight_type`, `head_type`), for models with
+random weights. Q8_0 and Q4_0 round activations to int8 with one scale per 32 columns. Int8 has one scale per token,
+whose columns are rotated first (`docs/quantization.md` has the cost in real models). The limit of int8 is 1.5 times the
+error of Q8_0 (`weights_become_int8_and_stay_close`).
 
 | model | Q8_0 | Q4_0 | int8 | argmax Q8_0 | Q4_0 | int8 |
 |---|---|---|---|---|---|---|
@@ -58,9 +58,9 @@ const FLOATS: [&str; 6] = ["gemma3", "llama-bf16", "llama-f32", "llama-mqa", "mi
 const KEPT: &str = "
 ## Keys and values that are kept in another type, against F32
 
-The errors of logits with K and V in that type (`kv_type`), and how many positions keep the best token. BitNet's
-activations are rounded to int8 after attention, so a change of one by a step is visible. Real models have larger heads
-and outliers, which the rotation before int8 and int4 spreads.
+These are the errors of logits with K and V in that type (`kv_type`), and the numbers of positions that keep the best
+token. BitNet's activations are rounded to int8 after attention, so a change of one by a step is visible. Real models
+have larger heads and outliers, which the rotation before int8 and int4 spreads.
 
 | model | F16 | int8 | int4 | argmax F16 | int8 | int4 |
 |---|---|---|---|---|---|---|

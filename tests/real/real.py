@@ -16,11 +16,11 @@ TABLE_HEAD = ("model", "configuration", "tokens", "perplexity", "llama.cpp's", "
 VECTORS_HEAD = ("model", "texts", "error")
 
 DOCUMENT = """
-Written by `make test-real REAL_TESTS=--document`. Models that people trained (`tests/real/fetch.py` says where from and
-under which licences), on English prose, English docs, code and German docs. Perplexity and KL divergence are from
-transformers in f32 with the same dequantized weights, which `tools/golden/real_models.py` recorded, with llama.cpp's own
-on the same file. KL is the mean over every 16th position of the 32 most likely tokens and all others as one, so it is a
-lower bound, for both alike. KV int8 stands beside llama.cpp's q8_0, KV int4 beside its q4_0, on the first window of each
+Written by `make test-real REAL_TESTS=--document`. These models were trained by people (`tests/real/fetch.py` has their
+sources and licences). The texts are English prose, English docs, code and German docs. The reference is transformers in
+f32 with the same dequantized weights, recorded by `tools/golden/real_models.py`; llama.cpp runs the same file. KL is the
+mean over every 16th position of the 32 most likely tokens and all others as one, so it is a lower bound, for both
+alike. KV int8 stands beside llama.cpp's q8_0, KV int4 beside its q4_0, on the first window of each
 text; weights in int8 beside llama.cpp on the file itself. `tests/real/test_decoders.py` has the limits.
 """
 VECTORS_TEXT = """Embeddings: the largest distance of a vector from that of transformers in f32, both of length 1.
