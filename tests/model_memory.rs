@@ -89,13 +89,9 @@ fn steps_stay_within_their_workspace() {
         let bound = model.model.workspace_bytes(&*model.ops, 8, 8);
         assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
         assert_eq!(at, out.logits.as_ptr(), "{path}: the logits moved");
-        // Allocations of candle: a tensor, storage and shapes for each of a layer's five operations, whose data
-        // is reused. Recurrent layers have a product more and lists of their states, and attention beside them
-        // has a gate. A block that drafts has the norms and the product of its inputs, and K and V.
-        let block = if model.model.drafts() { 34 } else { 0 };
-        // Latent attention has four operations more.
-        let latent = if path.contains("deepseek") { 24 * layers } else { 0 };
-        let most = if kv.states().is_ok() { 38 } else { 30 } * layers + 17 + block + latent;
+        // Candle looks at the layout of each tensor of K and V that is written. Besides: the places in the KV cache, and the
+        // states of recurrent layers.
+        let most = 2 * layers + 6;
         assert!(
             calls <= most,
             "{path}: {calls} allocations in a decode step of {layers} layers; at most {most}"
