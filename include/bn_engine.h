@@ -180,7 +180,7 @@ enum {
     BN_ERR_ENGINE_DEAD = -13,
     /** The engine was made before this process was forked. */
     BN_ERR_FORKED = -14,
-    /** Ended by a progress callback, a cancel or a shutdown. */
+    /** A progress callback, a cancel or a shutdown ended it. */
     BN_ERR_CANCELLED = -15,
     /** The prompt leaves no room for a new token, or a text is longer than the library takes. */
     BN_ERR_TOO_LONG = -16,
@@ -217,9 +217,9 @@ struct bn_string {
     size_t length;
 };
 
-/** Why a call failed. Each call overwrites it; it needs no preparation. */
+/** The reason why a call failed. Each call overwrites it; it needs no initialization. */
 struct bn_error {
-    /** What the call returned. */
+    /** The status that the call returned. */
     int32_t status;
     /** UTF-8 that ends with a NUL; a long message loses its middle. Empty after success. */
     char message[508];
@@ -261,16 +261,17 @@ uint32_t bn_abi_version(void);
  * stale or foreign one gives `BN_ERR_NOT_FOUND`. */
 typedef uint64_t bn_request;
 
-/** Receives one event, on the engine's delivery thread, one call at a time, those of a request in
- * order. Other events wait for it; the model does not. */
+/** Receives one event, on the engine's delivery thread: one call at a time, and the events of a
+ * request in order. Other events wait for the call; the model does not. */
 typedef void (*bn_event_callback)(const bn_event *event, void *context);
 
-/** Receives one line of the log, on any thread, several at once, also inside the host's own calls.
- * None comes after `bn_engine_free`, or a model's `bn_model_open`, has returned. */
+/** Receives one line of the log, on any thread, also inside the host's own calls, and possibly on
+ * several threads at once. It is not called after `bn_engine_free`, or a model's `bn_model_open`,
+ * has returned. */
 typedef void (*bn_log_callback)(uint32_t level, bn_string message, void *context);
 
-/** Receives the progress of loading, `fraction` from 0 to 1, and what is being loaded, on a thread
- * of the library. Anything but 0 ends `bn_model_open` with `BN_ERR_CANCELLED`. */
+/** Receives the progress of loading: `fraction` from 0 to 1, and what is being loaded. It runs on a
+ * thread of the library. Anything but 0 ends `bn_model_open` with `BN_ERR_CANCELLED`. */
 typedef int32_t (*bn_progress_callback)(float fraction, bn_string what, void *context);
 
 /** Changes a request's logits before each of its tokens, before biases, penalties, samplers and
@@ -284,8 +285,8 @@ typedef int32_t (*bn_progress_callback)(float fraction, bn_string what, void *co
 typedef int32_t (*bn_logits_callback)(const bn_logits *row, void *context);
 
 /** Receives the spans of an ended request: one for each phase that it reached, in order, before or
- * after its last event. None come if the engine died, or after `bn_engine_free` has returned.
- * It runs on the engine thread of the request's device, whose requests wait for it. */
+ * after its last event. It is not called if the engine died, or after `bn_engine_free` has
+ * returned. It runs on the engine thread of the request's device, whose requests wait for it. */
 typedef void (*bn_span_callback)(const bn_span *span, void *context);
 
 /* -- Engines ----------------------------------------------------------------------------------- */
@@ -301,7 +302,7 @@ typedef void (*bn_span_callback)(const bn_span *span, void *context);
  * int8, and less precise. Not on NVIDIA devices. */
 #define BN_KV_TYPE_INT4 (3u)
 
-/** The machine's best. */
+/** The best that the machine has. */
 #define BN_INSTRUCTIONS_AUTO (0u)
 /** Portable code. */
 #define BN_INSTRUCTIONS_SCALAR (1u)
@@ -399,7 +400,7 @@ struct bn_engine_config {
      * have unread. Beyond that it is paused until they are polled or delivered, or ends
      * (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit. */
     uint64_t max_unread_bytes;
-    /** Milliseconds without a request, or of a pause, after which the engine releases the pages of
+    /** Milliseconds without a request, or in a pause, after which the engine releases the pages of
      * weights that are mapped from files, up to 604800000. The next request reads them again.
      * Weights that were packed or converted at load, and those on devices, stay. 0: never. */
     uint64_t idle_release_ms;
@@ -415,12 +416,12 @@ struct bn_engine_config {
      * States count against `memory_limit_bytes`; with little memory there are fewer of them, and
      * fewer requests run together. */
     uint32_t snapshots;
-    /** Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks,
-     * default 512. 0: only where prompts were seen to part, and at their ends. */
+    /** Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
+     * 512. 0: only at the ends of prompts, and where prompts were seen to diverge. */
     uint32_t snapshot_interval;
-    /** `BN_SPECULATION_*` of requests that do not say. */
+    /** `BN_SPECULATION_*` of requests that do not set it. */
     uint32_t speculation;
-    /** `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay. */
+    /** `bn_request_params.draft_tokens` of requests that do not set it. 0: as many as save time. */
     uint32_t draft_tokens;
     /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
     uint32_t log_level;
@@ -462,9 +463,9 @@ bn_status bn_engine_free(bn_engine *engine);
 
 /** A message of a conversation. */
 struct bn_chat_message {
-    /** "system", "user", "assistant", or another: the template decides what it makes of it. */
+    /** "system", "user", "assistant", or another role that the template knows. */
     bn_string role;
-    /** What they say. */
+    /** The text of the message. */
     bn_string content;
 };
 
@@ -486,8 +487,8 @@ struct bn_chat {
     uint64_t reserved[2];
 };
 
-/** Writes a conversation as the model's chat template formats it, for display: do not submit it,
- * as a control token that somebody typed is one in it. `messages` end with the beginning of the
+/** Writes a conversation as the model's chat template formats it, for display. Do not submit it:
+ * control tokens that a user typed would take effect. `messages` end with the beginning of the
  * assistant's answer. At most 64 MiB together. SECURITY.md says how the template is bounded.
  *
  * @return `BN_ERR_INVALID_ARGUMENT`: also if there is no conversation, or the template refuses
@@ -527,7 +528,7 @@ struct bn_logit_bias {
     float bias;
 };
 
-/** The logits of a request's next token, before anything else looks at them. */
+/** The logits of a request's next token, before anything else changes them. */
 struct bn_logits {
     uint32_t struct_size;
     /** Number of `logits`. */
@@ -638,8 +639,8 @@ struct bn_sampling {
 #define BN_CONSTRAINT_REGEX (3u)
 /** A grammar in llguidance's dialect of Lark; the output matches its rule `start`. */
 #define BN_CONSTRAINT_LARK (4u)
-/** A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
- * recursive match greedily. */
+/** A grammar in llama.cpp's GBNF; the output matches its rule `root`. Rules that are not recursive
+ * match greedily. */
 #define BN_CONSTRAINT_GBNF (5u)
 
 /** No white space between JSON's tokens. Without this flag and the next, a space may follow `:`
@@ -647,18 +648,18 @@ struct bn_sampling {
 #define BN_JSON_COMPACT (1u << 0)
 /** Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`. */
 #define BN_JSON_FLEXIBLE (1u << 1)
-/** An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON
- * Schema. */
+/** An unknown `format` in a schema is refused. Without this flag it is ignored, as in JSON Schema. */
 #define BN_JSON_KNOWN_FORMATS (1u << 2)
 /** An object has only the keys of its `properties`, also in the arguments of calls, unless the
  * schema says by another keyword that there may be more. Without this flag, JSON Schema lets any
  * key come. */
 #define BN_JSON_CLOSED (1u << 3)
 
-/** What an output matches, whatever else is asked for. Once matched, the model's end tokens may
- * come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends
- * early is the beginning of a match. It is compiled at submit; the latest ones stay compiled. A
- * request may still fail later, where its constraint needs more than docs/decoding.md allows. */
+/** The grammar of an output, which takes precedence over all other options. After a complete match,
+ * the model's end tokens are allowed, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the
+ * match cannot go on. An output that ends early is the beginning of a match. It is compiled at
+ * submit; the latest ones stay compiled. A request may still fail later, where its constraint
+ * needs more than docs/decoding.md allows. */
 struct bn_constraint {
     /** `BN_CONSTRAINT_*`. */
     uint32_t kind;
@@ -703,7 +704,7 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 #define BN_SPECULATION_DEFAULT (0u)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1u)
-/** Repeats what followed the same tokens earlier in prompt or output. */
+/** Look-ups draft the tokens that followed the same tokens earlier in prompt or output. */
 #define BN_SPECULATION_LOOKUP (2u)
 /** The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`). */
 #define BN_SPECULATION_DRAFT (3u)
@@ -791,11 +792,11 @@ struct bn_trace {
 /** The largest `stop_strings_count` and `stop_tokens_count`. */
 #define BN_MAX_STOPS (256u)
 
-/** It waits for admission. */
+/** The request waits for admission. */
 #define BN_STAGE_QUEUED (0u)
-/** It takes part in forward passes, unless it is paused or interrupted. */
+/** The request takes part in forward passes, unless it is paused or interrupted. */
 #define BN_STAGE_RUNNING (1u)
-/** It has finished. Its last event may still wait to be polled. */
+/** The request has finished. Its last event may still wait to be polled. */
 #define BN_STAGE_FINISHED (2u)
 
 /** One request, with one of `prompt`, `prompt_tokens` and `chat`. */
@@ -811,8 +812,8 @@ struct bn_request_params {
     uint32_t priority;
     /** Returned in every event. */
     uint64_t user_data;
-    /** A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind
-     * (EOS). */
+    /** A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
+     * embeddings, behind (EOS). */
     bn_string prompt;
     /** With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
      * `prompt_tokens`, which hold both texts. */
@@ -851,7 +852,7 @@ struct bn_request_params {
     const bn_adapter *adapter;
     /** How tokens are drawn. */
     bn_sampling sampling;
-    /** What the output matches. */
+    /** The grammar that the output matches. */
     bn_constraint constraint;
     /** With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
      * 32. */
@@ -865,7 +866,8 @@ struct bn_request_params {
     bn_embedding_params embedding;
     /** `BN_SPECULATION_*`. Drafts never change the output. */
     uint32_t speculation;
-    /** The most drafted for one step; fewer where fewer pay. 0: the engine's. */
+    /** The most tokens to draft for a step, or fewer if that saves more time. 0: the engine's
+     * default. */
     uint32_t draft_tokens;
     /** Requests with different salts share no part of the prefix cache, so timing tells nothing
      * about the prompts of others. */
@@ -880,7 +882,7 @@ struct bn_request_params {
     bn_trace trace;
 };
 
-/** Where a request is. */
+/** The stage of a request. */
 struct bn_request_info {
     uint32_t struct_size;
     /** `BN_STAGE_*`. */
@@ -930,7 +932,8 @@ bn_status bn_request_free(bn_engine *engine, bn_request request, bn_error *error
 /** Prepares `*info` for `bn_request_get_info`. */
 bn_status bn_request_info_init(bn_request_info *info, uint32_t struct_size);
 
-/** Writes where a request is to `*out`. Slow for a queued request: it looks at all others.
+/** Writes the stage of a request to `*out`. Slow for a queued request, because it looks at all
+ * others.
  *
  * @return `BN_ERR_NOT_FOUND`. */
 bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_info *out,
@@ -960,17 +963,18 @@ bn_status bn_request_get_info(bn_engine *engine, bn_request request, bn_request_
 /** `BN_TASK_EMBED` or `BN_TASK_RERANK` is done. */
 #define BN_FINISH_EMBEDDING (7u)
 
-/** A call of a tool in an answer, from when its name is known and its arguments begin, or its next
- * part. */
+/** A call of a tool in an answer, or the next part of one. The first part comes when the name is
+ * known and the arguments begin. */
 struct bn_tool_call {
     /** Its number in the answer, from 0. */
     uint32_t index;
     /** Bytes of the event's `text` that the model wrote before it. */
     uint32_t text_before;
-    /** Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
+    /** Nine letters and digits, the same for the same prompt, seed and index. Empty except in the
      * first part. */
     bn_string id;
-    /** As the model wrote it, maybe none of `tools`. Empty but in the first part. */
+    /** The name as the model wrote it, which may be none of `tools`. Empty except in the first
+     * part. */
     bn_string name;
     /** The next part of the arguments' JSON. */
     bn_string arguments;
@@ -985,7 +989,7 @@ struct bn_logprob {
     float logprob;
 };
 
-/** What happened to a request. What a polled event points to stays valid and unchanged until
+/** News of a request. The data that a polled event points to stays valid and unchanged until
  * `bn_events_free` of it, `bn_request_free` of its request, or `bn_engine_free`. */
 struct bn_event {
     uint32_t struct_size;
@@ -1042,7 +1046,7 @@ struct bn_event {
     uint32_t reasoning_tokens;
     /** Prompt tokens that the prefix cache had at admission. */
     uint32_t cached_tokens;
-    /** Tokens drafted and verified. */
+    /** Drafted tokens that were verified. */
     uint32_t drafted_tokens;
     /** Drafted tokens that the output has. */
     uint32_t accepted_tokens;
@@ -1104,13 +1108,13 @@ bn_status bn_embed(bn_engine *engine, const bn_request_params *params, float *va
 
 /* -- The state and the end of an engine -------------------------------------------------------- */
 
-/** It accepts requests. */
+/** The engine accepts requests. */
 #define BN_STATE_RUNNING (0u)
-/** It accepts no more, and finishes what it has. */
+/** The engine accepts no more requests, and finishes those that it has. */
 #define BN_STATE_DRAINING (1u)
 /** Every request has finished. Events may still wait to be polled or delivered. */
 #define BN_STATE_DRAINED (2u)
-/** As `BN_ERR_ENGINE_DEAD`. */
+/** The engine is dead; see `BN_ERR_ENGINE_DEAD`. */
 #define BN_STATE_DEAD (3u)
 
 /** Accept nothing new, finish what was accepted. */
@@ -1186,23 +1190,23 @@ bn_status bn_engine_wait_handle(const bn_engine *engine, void **handle, bn_error
  * (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
  * files do not have one. Not with a `draft_model`, adapters or a device. */
 #define BN_MODEL_MTP (1u << 0)
-/** Of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keep the down projections by columns.
- * Steps of up to four tokens on the CPU then read no column that meets zeros only, where there
- * are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for other models. */
+/** Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
+ * Steps of up to four tokens on the CPU then skip the columns that are multiplied by zeros only,
+ * if there are enough of them. The results are the same. `BN_ERR_UNSUPPORTED` for other models. */
 #define BN_MODEL_SKIP_ZEROS (1u << 1)
 
-/** `temperature` is recommended. */
+/** The files recommend `temperature`. */
 #define BN_SAMPLING_FIELD_TEMPERATURE (1u << 0)
-/** `top_k` is. */
+/** The files recommend `top_k`. */
 #define BN_SAMPLING_FIELD_TOP_K (1u << 1)
-/** `top_p` is. */
+/** The files recommend `top_p`. */
 #define BN_SAMPLING_FIELD_TOP_P (1u << 2)
-/** `min_p` is. */
+/** The files recommend `min_p`. */
 #define BN_SAMPLING_FIELD_MIN_P (1u << 3)
-/** `repetition_penalty` is. */
+/** The files recommend `repetition_penalty`. */
 #define BN_SAMPLING_FIELD_REPETITION_PENALTY (1u << 4)
 
-/** Put around the text what submitting it puts there: BOS, and an encoder's end token. */
+/** Add the tokens that submitting the text adds: BOS, and an encoder's end token. */
 #define BN_TOKENIZE_ADD_SPECIAL (1u << 0)
 /** Control tokens spelled out in the text become those tokens. */
 #define BN_TOKENIZE_PARSE_SPECIAL (1u << 1)
@@ -1253,7 +1257,7 @@ struct bn_model_config {
     void *progress_context;
 };
 
-/** What is known of a model. Pointers are valid until `bn_model_free`. */
+/** Facts about a model. Pointers are valid until `bn_model_free`. */
 struct bn_model_info {
     uint32_t struct_size;
     /** 1 if it has one. Without, prompts are token ids and events have no text. */
@@ -1273,7 +1277,7 @@ struct bn_model_info {
     bn_string name;
     /** Token ids are 0 to `vocab_size - 1`. */
     uint64_t vocab_size;
-    /** Tokens of context that it was made for. */
+    /** Tokens of context that the model was made for. */
     uint64_t context_length;
     /** Decoder layers. */
     uint64_t layers;
@@ -1673,7 +1677,7 @@ bn_status bn_engine_report(bn_engine *engine, char *text, size_t capacity, size_
  * last and for those beyond. */
 uint64_t bn_latency_bound_ns(uint32_t bucket);
 
-/** The same for `bn_lengths`, in tokens. */
+/** Like `bn_latency_bound_ns`, for `bn_lengths`, in tokens. */
 uint64_t bn_length_bound(uint32_t bucket);
 
 /* -- Spans ------------------------------------------------------------------------------------- */

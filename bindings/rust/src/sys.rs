@@ -76,7 +76,7 @@ pub const BN_ERR_ENGINE_DEAD: bn_status = -13;
 /// The engine was made before this process was forked.
 pub const BN_ERR_FORKED: bn_status = -14;
 
-/// Ended by a progress callback, a cancel or a shutdown.
+/// A progress callback, a cancel or a shutdown ended it.
 pub const BN_ERR_CANCELLED: bn_status = -15;
 
 /// The prompt leaves no room for a new token, or a text is longer than the library takes.
@@ -121,11 +121,11 @@ pub struct bn_string {
     pub length: usize,
 }
 
-/// Why a call failed. Each call overwrites it; it needs no preparation.
+/// The reason why a call failed. Each call overwrites it; it needs no initialization.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_error {
-    /// What the call returned.
+    /// The status that the call returned.
     pub status: i32,
     /// UTF-8 that ends with a NUL; a long message loses its middle. Empty after success.
     pub message: [c_char; 508],
@@ -157,18 +157,19 @@ pub const BN_LOG_DEBUG: u32 = 4;
 /// stale or foreign one gives `BN_ERR_NOT_FOUND`.
 pub type bn_request = u64;
 
-/// Receives one event, on the engine's delivery thread, one call at a time, those of a request in
-/// order. Other events wait for it; the model does not.
+/// Receives one event, on the engine's delivery thread: one call at a time, and the events of a
+/// request in order. Other events wait for the call; the model does not.
 pub type bn_event_callback =
     Option<unsafe extern "C" fn(event: *const bn_event, context: *mut c_void)>;
 
-/// Receives one line of the log, on any thread, several at once, also inside the host's own calls.
-/// None comes after `bn_engine_free`, or a model's `bn_model_open`, has returned.
+/// Receives one line of the log, on any thread, also inside the host's own calls, and possibly on
+/// several threads at once. It is not called after `bn_engine_free`, or a model's `bn_model_open`,
+/// has returned.
 pub type bn_log_callback =
     Option<unsafe extern "C" fn(level: u32, message: bn_string, context: *mut c_void)>;
 
-/// Receives the progress of loading, `fraction` from 0 to 1, and what is being loaded, on a thread
-/// of the library. Anything but 0 ends `bn_model_open` with `BN_ERR_CANCELLED`.
+/// Receives the progress of loading: `fraction` from 0 to 1, and what is being loaded. It runs on a
+/// thread of the library. Anything but 0 ends `bn_model_open` with `BN_ERR_CANCELLED`.
 pub type bn_progress_callback =
     Option<unsafe extern "C" fn(fraction: f32, what: bn_string, context: *mut c_void) -> i32>;
 
@@ -184,8 +185,8 @@ pub type bn_logits_callback =
     Option<unsafe extern "C" fn(row: *const bn_logits, context: *mut c_void) -> i32>;
 
 /// Receives the spans of an ended request: one for each phase that it reached, in order, before or
-/// after its last event. None come if the engine died, or after `bn_engine_free` has returned.
-/// It runs on the engine thread of the request's device, whose requests wait for it.
+/// after its last event. It is not called if the engine died, or after `bn_engine_free` has
+/// returned. It runs on the engine thread of the request's device, whose requests wait for it.
 pub type bn_span_callback =
     Option<unsafe extern "C" fn(span: *const bn_span, context: *mut c_void)>;
 
@@ -203,7 +204,7 @@ pub const BN_KV_TYPE_INT8: u32 = 2;
 /// int8, and less precise. Not on NVIDIA devices.
 pub const BN_KV_TYPE_INT4: u32 = 3;
 
-/// The machine's best.
+/// The best that the machine has.
 pub const BN_INSTRUCTIONS_AUTO: u32 = 0;
 
 /// Portable code.
@@ -311,7 +312,7 @@ pub struct bn_engine_config {
     /// have unread. Beyond that it is paused until they are polled or delivered, or ends
     /// (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit.
     pub max_unread_bytes: u64,
-    /// Milliseconds without a request, or of a pause, after which the engine releases the pages of
+    /// Milliseconds without a request, or in a pause, after which the engine releases the pages of
     /// weights that are mapped from files, up to 604800000. The next request reads them again.
     /// Weights that were packed or converted at load, and those on devices, stay. 0: never.
     pub idle_release_ms: u64,
@@ -327,12 +328,12 @@ pub struct bn_engine_config {
     /// States count against `memory_limit_bytes`; with little memory there are fewer of them, and
     /// fewer requests run together.
     pub snapshots: u32,
-    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks,
-    /// default 512. 0: only where prompts were seen to part, and at their ends.
+    /// Tokens of a prompt between two such states, up to 16777216, rounded up to KV blocks, default
+    /// 512. 0: only at the ends of prompts, and where prompts were seen to diverge.
     pub snapshot_interval: u32,
-    /// `BN_SPECULATION_*` of requests that do not say.
+    /// `BN_SPECULATION_*` of requests that do not set it.
     pub speculation: u32,
-    /// `bn_request_params.draft_tokens` of requests that do not say. 0: as many as pay.
+    /// `bn_request_params.draft_tokens` of requests that do not set it. 0: as many as save time.
     pub draft_tokens: u32,
     /// The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`.
     pub log_level: u32,
@@ -351,9 +352,9 @@ pub struct bn_engine_config {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_chat_message {
-    /// "system", "user", "assistant", or another: the template decides what it makes of it.
+    /// "system", "user", "assistant", or another role that the template knows.
     pub role: bn_string,
-    /// What they say.
+    /// The text of the message.
     pub content: bn_string,
 }
 
@@ -408,7 +409,7 @@ pub struct bn_logit_bias {
     pub bias: f32,
 }
 
-/// The logits of a request's next token, before anything else looks at them.
+/// The logits of a request's next token, before anything else changes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_logits {
@@ -526,8 +527,8 @@ pub const BN_CONSTRAINT_REGEX: u32 = 3;
 /// A grammar in llguidance's dialect of Lark; the output matches its rule `start`.
 pub const BN_CONSTRAINT_LARK: u32 = 4;
 
-/// A grammar as llama.cpp has them; the output matches its rule `root`. Rules that are not
-/// recursive match greedily.
+/// A grammar in llama.cpp's GBNF; the output matches its rule `root`. Rules that are not recursive
+/// match greedily.
 pub const BN_CONSTRAINT_GBNF: u32 = 5;
 
 /// No white space between JSON's tokens. Without this flag and the next, a space may follow `:`
@@ -537,8 +538,7 @@ pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
 
-/// An unknown `format` in a schema is refused. Without this flag it says nothing, as in JSON
-/// Schema.
+/// An unknown `format` in a schema is refused. Without this flag it is ignored, as in JSON Schema.
 pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 
 /// An object has only the keys of its `properties`, also in the arguments of calls, unless the
@@ -546,10 +546,11 @@ pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 /// key come.
 pub const BN_JSON_CLOSED: u32 = 1 << 3;
 
-/// What an output matches, whatever else is asked for. Once matched, the model's end tokens may
-/// come, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the match cannot go on. What ends
-/// early is the beginning of a match. It is compiled at submit; the latest ones stay compiled. A
-/// request may still fail later, where its constraint needs more than docs/decoding.md allows.
+/// The grammar of an output, which takes precedence over all other options. After a complete match,
+/// the model's end tokens are allowed, even with `BN_REQUEST_IGNORE_EOS`, and nothing else if the
+/// match cannot go on. An output that ends early is the beginning of a match. It is compiled at
+/// submit; the latest ones stay compiled. A request may still fail later, where its constraint
+/// needs more than docs/decoding.md allows.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_constraint {
@@ -593,7 +594,7 @@ pub const BN_SPECULATION_DEFAULT: u32 = 0;
 /// No drafts.
 pub const BN_SPECULATION_OFF: u32 = 1;
 
-/// Repeats what followed the same tokens earlier in prompt or output.
+/// Look-ups draft the tokens that followed the same tokens earlier in prompt or output.
 pub const BN_SPECULATION_LOOKUP: u32 = 2;
 
 /// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`).
@@ -699,13 +700,13 @@ pub const BN_PRIORITY_MAX: u32 = 255;
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
 
-/// It waits for admission.
+/// The request waits for admission.
 pub const BN_STAGE_QUEUED: u32 = 0;
 
-/// It takes part in forward passes, unless it is paused or interrupted.
+/// The request takes part in forward passes, unless it is paused or interrupted.
 pub const BN_STAGE_RUNNING: u32 = 1;
 
-/// It has finished. Its last event may still wait to be polled.
+/// The request has finished. Its last event may still wait to be polled.
 pub const BN_STAGE_FINISHED: u32 = 2;
 
 /// One request, with one of `prompt`, `prompt_tokens` and `chat`.
@@ -723,8 +724,8 @@ pub struct bn_request_params {
     pub priority: u32,
     /// Returned in every event.
     pub user_data: u64,
-    /// A text. The tokenizer adds what the model wants in front (BOS) and, to embed, behind
-    /// (EOS).
+    /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
+    /// embeddings, behind (EOS).
     pub prompt: bn_string,
     /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
     /// `prompt_tokens`, which hold both texts.
@@ -763,7 +764,7 @@ pub struct bn_request_params {
     pub adapter: *const bn_adapter,
     /// How tokens are drawn.
     pub sampling: bn_sampling,
-    /// What the output matches.
+    /// The grammar that the output matches.
     pub constraint: bn_constraint,
     /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
     /// 32.
@@ -777,7 +778,8 @@ pub struct bn_request_params {
     pub embedding: bn_embedding_params,
     /// `BN_SPECULATION_*`. Drafts never change the output.
     pub speculation: u32,
-    /// The most drafted for one step; fewer where fewer pay. 0: the engine's.
+    /// The most tokens to draft for a step, or fewer if that saves more time. 0: the engine's
+    /// default.
     pub draft_tokens: u32,
     /// Requests with different salts share no part of the prefix cache, so timing tells nothing
     /// about the prompts of others.
@@ -792,7 +794,7 @@ pub struct bn_request_params {
     pub trace: bn_trace,
 }
 
-/// Where a request is.
+/// The stage of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_request_info {
@@ -834,8 +836,8 @@ pub const BN_FINISH_FAILED: u32 = 6;
 /// `BN_TASK_EMBED` or `BN_TASK_RERANK` is done.
 pub const BN_FINISH_EMBEDDING: u32 = 7;
 
-/// A call of a tool in an answer, from when its name is known and its arguments begin, or its next
-/// part.
+/// A call of a tool in an answer, or the next part of one. The first part comes when the name is
+/// known and the arguments begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_tool_call {
@@ -843,10 +845,11 @@ pub struct bn_tool_call {
     pub index: u32,
     /// Bytes of the event's `text` that the model wrote before it.
     pub text_before: u32,
-    /// Nine letters and digits, the same for the same prompt, seed and index. Empty but in the
+    /// Nine letters and digits, the same for the same prompt, seed and index. Empty except in the
     /// first part.
     pub id: bn_string,
-    /// As the model wrote it, maybe none of `tools`. Empty but in the first part.
+    /// The name as the model wrote it, which may be none of `tools`. Empty except in the first
+    /// part.
     pub name: bn_string,
     /// The next part of the arguments' JSON.
     pub arguments: bn_string,
@@ -863,7 +866,7 @@ pub struct bn_logprob {
     pub logprob: f32,
 }
 
-/// What happened to a request. What a polled event points to stays valid and unchanged until
+/// News of a request. The data that a polled event points to stays valid and unchanged until
 /// `bn_events_free` of it, `bn_request_free` of its request, or `bn_engine_free`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -922,7 +925,7 @@ pub struct bn_event {
     pub reasoning_tokens: u32,
     /// Prompt tokens that the prefix cache had at admission.
     pub cached_tokens: u32,
-    /// Tokens drafted and verified.
+    /// Drafted tokens that were verified.
     pub drafted_tokens: u32,
     /// Drafted tokens that the output has.
     pub accepted_tokens: u32,
@@ -938,16 +941,16 @@ pub struct bn_event {
     pub total_ns: u64,
 }
 
-/// It accepts requests.
+/// The engine accepts requests.
 pub const BN_STATE_RUNNING: u32 = 0;
 
-/// It accepts no more, and finishes what it has.
+/// The engine accepts no more requests, and finishes those that it has.
 pub const BN_STATE_DRAINING: u32 = 1;
 
 /// Every request has finished. Events may still wait to be polled or delivered.
 pub const BN_STATE_DRAINED: u32 = 2;
 
-/// As `BN_ERR_ENGINE_DEAD`.
+/// The engine is dead; see `BN_ERR_ENGINE_DEAD`.
 pub const BN_STATE_DEAD: u32 = 3;
 
 /// Accept nothing new, finish what was accepted.
@@ -977,27 +980,27 @@ pub const BN_WEIGHTS_INT8: u32 = 4;
 /// files do not have one. Not with a `draft_model`, adapters or a device.
 pub const BN_MODEL_MTP: u32 = 1 << 0;
 
-/// Of a ternary model with ReLU² (BitNet b1.58 2B-4T), also keep the down projections by columns.
-/// Steps of up to four tokens on the CPU then read no column that meets zeros only, where there
-/// are enough of them, with the same results. `BN_ERR_UNSUPPORTED` for other models.
+/// Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
+/// Steps of up to four tokens on the CPU then skip the columns that are multiplied by zeros only,
+/// if there are enough of them. The results are the same. `BN_ERR_UNSUPPORTED` for other models.
 pub const BN_MODEL_SKIP_ZEROS: u32 = 1 << 1;
 
-/// `temperature` is recommended.
+/// The files recommend `temperature`.
 pub const BN_SAMPLING_FIELD_TEMPERATURE: u32 = 1 << 0;
 
-/// `top_k` is.
+/// The files recommend `top_k`.
 pub const BN_SAMPLING_FIELD_TOP_K: u32 = 1 << 1;
 
-/// `top_p` is.
+/// The files recommend `top_p`.
 pub const BN_SAMPLING_FIELD_TOP_P: u32 = 1 << 2;
 
-/// `min_p` is.
+/// The files recommend `min_p`.
 pub const BN_SAMPLING_FIELD_MIN_P: u32 = 1 << 3;
 
-/// `repetition_penalty` is.
+/// The files recommend `repetition_penalty`.
 pub const BN_SAMPLING_FIELD_REPETITION_PENALTY: u32 = 1 << 4;
 
-/// Put around the text what submitting it puts there: BOS, and an encoder's end token.
+/// Add the tokens that submitting the text adds: BOS, and an encoder's end token.
 pub const BN_TOKENIZE_ADD_SPECIAL: u32 = 1 << 0;
 
 /// Control tokens spelled out in the text become those tokens.
@@ -1051,7 +1054,7 @@ pub struct bn_model_config {
     pub progress_context: *mut c_void,
 }
 
-/// What is known of a model. Pointers are valid until `bn_model_free`.
+/// Facts about a model. Pointers are valid until `bn_model_free`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct bn_model_info {
@@ -1073,7 +1076,7 @@ pub struct bn_model_info {
     pub name: bn_string,
     /// Token ids are 0 to `vocab_size - 1`.
     pub vocab_size: u64,
-    /// Tokens of context that it was made for.
+    /// Tokens of context that the model was made for.
     pub context_length: u64,
     /// Decoder layers.
     pub layers: u64,
@@ -1415,8 +1418,8 @@ unsafe extern "C" {
     ///
     /// [not from a callback]
     pub fn bn_engine_free(engine: *mut bn_engine) -> bn_status;
-    /// Writes a conversation as the model's chat template formats it, for display: do not submit it,
-    /// as a control token that somebody typed is one in it. `messages` end with the beginning of the
+    /// Writes a conversation as the model's chat template formats it, for display. Do not submit it:
+    /// control tokens that a user typed would take effect. `messages` end with the beginning of the
     /// assistant's answer. At most 64 MiB together. SECURITY.md says how the template is bounded.
     ///
     /// @return `BN_ERR_INVALID_ARGUMENT`: also if there is no conversation, or the template refuses
@@ -1465,7 +1468,8 @@ unsafe extern "C" {
     pub fn bn_request_free(engine: *mut bn_engine, request: bn_request, error: *mut bn_error) -> bn_status;
     /// Prepares `*info` for `bn_request_get_info`.
     pub fn bn_request_info_init(info: *mut bn_request_info, struct_size: u32) -> bn_status;
-    /// Writes where a request is to `*out`. Slow for a queued request: it looks at all others.
+    /// Writes the stage of a request to `*out`. Slow for a queued request, because it looks at all
+    /// others.
     ///
     /// @return `BN_ERR_NOT_FOUND`.
     pub fn bn_request_get_info(engine: *mut bn_engine, request: bn_request, out: *mut bn_request_info, error: *mut bn_error) -> bn_status;
@@ -1643,6 +1647,6 @@ unsafe extern "C" {
     /// The inclusive upper bound of a bucket of `bn_latency`, in nanoseconds; `UINT64_MAX` for the
     /// last and for those beyond.
     pub fn bn_latency_bound_ns(bucket: u32) -> u64;
-    /// The same for `bn_lengths`, in tokens.
+    /// Like `bn_latency_bound_ns`, for `bn_lengths`, in tokens.
     pub fn bn_length_bound(bucket: u32) -> u64;
 }
