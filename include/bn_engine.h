@@ -648,7 +648,7 @@ struct bn_sampling {
 #define BN_JSON_COMPACT (1u << 0)
 /** Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`. */
 #define BN_JSON_FLEXIBLE (1u << 1)
-/** An unknown `format` in a schema is refused. Without this flag it is ignored, as in JSON Schema. */
+/** An unknown `format` in a schema is refused. Without this flag it is ignored. */
 #define BN_JSON_KNOWN_FORMATS (1u << 2)
 /** An object has only the keys of its `properties`, also in the arguments of calls, unless the
  * schema says by another keyword that there may be more. Without this flag, JSON Schema lets any

@@ -538,7 +538,7 @@ pub const BN_JSON_COMPACT: u32 = 1 << 0;
 /// Up to 32 characters of white space between JSON's tokens. Refused with `BN_JSON_COMPACT`.
 pub const BN_JSON_FLEXIBLE: u32 = 1 << 1;
 
-/// An unknown `format` in a schema is refused. Without this flag it is ignored, as in JSON Schema.
+/// An unknown `format` in a schema is refused. Without this flag it is ignored.
 pub const BN_JSON_KNOWN_FORMATS: u32 = 1 << 2;
 
 /// An object has only the keys of its `properties`, also in the arguments of calls, unless the
