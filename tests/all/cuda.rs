@@ -37,7 +37,7 @@ impl Emulated {
     }
 
     /// Opens the emulated driver, for tests that control it.
-    fn emulated() -> Self {
+    fn required() -> Self {
         let driver = Self::new();
         assert!(driver.is_emulated(), "this needs the emulated driver, and there is another one");
         driver

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn one_launch_takes_all_matrices_of_a_type() {
-    let emulated = Emulated::emulated();
+    let emulated = Emulated::required();
     // Launches of a layer, and beside the layers. Quantized types make their rows first and then quantize them.
     let known = [
         ("falcon-e-ternary", 2 * 11 + 6),
@@ -30,7 +30,7 @@ fn one_launch_takes_all_matrices_of_a_type() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn devices_with_less_shared_memory_give_the_same_answers() {
-    let emulated = Emulated::emulated();
+    let emulated = Emulated::required();
     let all = |kind: KvType| answers(&engine("cuda:0", |config| config.kv_type = kind));
     for kind in [KvType::F16, KvType::F32] {
         emulated.reset();
@@ -46,7 +46,7 @@ fn devices_with_less_shared_memory_give_the_same_answers() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_graph_that_cannot_be_launched_is_done_without() {
-    let emulated = Emulated::emulated();
+    let emulated = Emulated::required();
     let device = engine("cuda:0", |_| ());
     let want = answers(&device);
     let request = || vec![text(PROMPTS[0], 12), text(PROMPTS[1], 12)];
@@ -64,7 +64,7 @@ fn a_graph_that_cannot_be_launched_is_done_without() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn memory_that_a_device_lacks_is_refused() {
-    let emulated = Emulated::emulated();
+    let emulated = Emulated::required();
     let refused = |bytes: usize, change: &dyn Fn(&mut EngineConfig)| {
         emulated.memory(-1, bytes);
         let mut config = EngineConfig { device: "cuda:0".into(), threads: 1, ..Default::default() };
@@ -90,7 +90,7 @@ fn memory_that_a_device_lacks_is_refused() {
 #[test]
 #[ignore = "needs the emulated driver: make test-cuda"]
 fn a_lost_device_ends_its_engine_and_no_other() {
-    let emulated = Emulated::emulated();
+    let emulated = Emulated::required();
     let (device, cpu) = (engine("cuda:0", |_| ()), engine("cpu", |_| ()));
     ask(&device, text(PROMPTS[0], 3));
     emulated.fail(c"cuLaunchKernelEx", 700);

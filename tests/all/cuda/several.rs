@@ -3,7 +3,7 @@
 use super::*;
 
 fn driver(devices: c_int) -> Emulated {
-    let driver = Emulated::emulated();
+    let driver = Emulated::required();
     driver.devices(devices);
     driver.memory(-1, 1 << 30);
     driver
