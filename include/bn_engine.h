@@ -180,7 +180,7 @@ enum {
     BN_ERR_ENGINE_DEAD = -13,
     /** The engine was made before this process was forked. */
     BN_ERR_FORKED = -14,
-    /** A progress callback, a cancel or a shutdown ended it. */
+    /** Ended by a progress callback, a cancel or a shutdown. */
     BN_ERR_CANCELLED = -15,
     /** The prompt leaves no room for a new token, or a text is longer than the library takes. */
     BN_ERR_TOO_LONG = -16,

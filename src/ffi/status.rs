@@ -40,7 +40,7 @@ pub const BN_ERR_SHUTDOWN: i32 = -12;
 pub const BN_ERR_ENGINE_DEAD: i32 = -13;
 /// The engine was made before this process was forked.
 pub const BN_ERR_FORKED: i32 = -14;
-/// A progress callback, a cancel or a shutdown ended it.
+/// Ended by a progress callback, a cancel or a shutdown.
 pub const BN_ERR_CANCELLED: i32 = -15;
 /// The prompt leaves no room for a new token, or a text is longer than the library takes.
 pub const BN_ERR_TOO_LONG: i32 = -16;

@@ -15,6 +15,7 @@ mod linear;
 pub mod lora;
 mod mamba;
 mod mixture;
+mod net;
 mod paging;
 pub mod pass;
 mod prepare;
@@ -43,6 +44,7 @@ pub use kv::{KvCache, KvLayers, KvLayout};
 pub use latent::{Latent, LatentShape};
 pub use lora::{Adapted, Lora, Site, Slot};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
+pub use net::Net;
 pub use paging::Paging;
 pub use set::OpSet;
 pub use short_conv::{ConvShape, ShortConv};
@@ -51,4 +53,4 @@ pub use state::{Accepted, StateShape, States};
 pub use types::{
     Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };
-pub use weight::{Distinct, Recurrent, Weight};
+pub use weight::{Distinct, Weight};

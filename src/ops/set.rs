@@ -2,10 +2,11 @@
 
 use super::batch::Outputs;
 use super::kv::{KvCache, KvLayout};
+use super::net::Net;
 use super::pass::{Program, Step};
 use super::state::Accepted;
 use super::types::{AttentionShape, cpu_only};
-use super::weight::{Recurrent, Weight};
+use super::weight::Weight;
 use crate::base::Result;
 use std::collections::HashSet;
 
@@ -23,7 +24,7 @@ pub trait OpSet: Send + Sync {
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
     /// Advances state `layer` of sequences by drafted rows of the last pass.
-    fn advance(&self, _: &KvCache, _layer: usize, _: Recurrent, _: &[Accepted]) -> Result<()> {
+    fn advance(&self, _: &KvCache, _layer: usize, _: &Net, _: &[Accepted]) -> Result<()> {
         Err(cpu_only("recurrent layers"))
     }
     /// Copies a weight to where these operations run, before the first pass needs it there. `Unsupported` if they do

@@ -93,7 +93,7 @@ impl Scratch {
                 self.experts = self.experts.max(row);
                 self.threads = self.threads.max(ops.threads() * FEW * 6 * 4 * (hidden + width));
             }
-            Op::Recur { net, .. } => self.recurrent = self.recurrent.max(net.of().scratch()),
+            Op::Recur { net, .. } => self.recurrent = self.recurrent.max(net.scratch()),
             Op::Attention { how, .. } | Op::Append { how, .. } => {
                 let kept = ops.attention_bytes(&how.shape, extent.rows, extent.context);
                 self.attention = self.attention.max(kept);

@@ -76,7 +76,7 @@ pub const BN_ERR_ENGINE_DEAD: bn_status = -13;
 /// The engine was made before this process was forked.
 pub const BN_ERR_FORKED: bn_status = -14;
 
-/// A progress callback, a cancel or a shutdown ended it.
+/// Ended by a progress callback, a cancel or a shutdown.
 pub const BN_ERR_CANCELLED: bn_status = -15;
 
 /// The prompt leaves no room for a new token, or a text is longer than the library takes.

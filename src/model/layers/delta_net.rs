@@ -4,8 +4,8 @@ use super::read::LayerReader;
 use super::{Mixed, Residual};
 use crate::base::Result;
 use crate::model::family::{Joined, Named};
-use crate::ops::pass::{Net, Op, Pass};
-use crate::ops::{DeltaNet, DeltaShape, Norm, Slot};
+use crate::ops::pass::{Op, Pass};
+use crate::ops::{DeltaNet, DeltaShape, Net, Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF, with the whole name's end.

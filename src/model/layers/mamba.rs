@@ -5,8 +5,8 @@ use super::{Mixed, Residual};
 use crate::base::Result;
 use crate::model::config::{Block, GateNorm, MambaConfig};
 use crate::model::family::Named;
-use crate::ops::pass::{Net, Op, Pass};
-use crate::ops::{Mamba, MambaFactors, MambaNorm, MambaShape, Norm, Slot};
+use crate::ops::pass::{Op, Pass};
+use crate::ops::{Mamba, MambaFactors, MambaNorm, MambaShape, Net, Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF, with the whole name's end.

@@ -3,8 +3,8 @@
 use super::read::LayerReader;
 use super::{Mixed, Residual};
 use crate::base::Result;
-use crate::ops::pass::{Net, Op, Pass};
-use crate::ops::{ConvShape, ShortConv, Slot};
+use crate::ops::pass::{Op, Pass};
+use crate::ops::{ConvShape, Net, ShortConv, Slot};
 use std::sync::Arc;
 
 pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, shape: ConvShape, of: &Residual) -> Result<Mixed> {

@@ -11,7 +11,7 @@ use super::pass::{Op, Program, Step};
 use super::recurrence::{Pass, RecurrentScratch};
 use super::rows::On;
 use super::state::Accepted;
-use super::{AttentionShape, KvCache, OpSet, Recurrent, linear};
+use super::{AttentionShape, KvCache, Net, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::ternary::Gates;
@@ -111,12 +111,12 @@ impl OpSet for CpuOps {
         })
     }
 
-    fn advance(&self, kv: &KvCache, layer: usize, net: Recurrent, accepted: &[Accepted]) -> Result<()> {
+    fn advance(&self, kv: &KvCache, layer: usize, net: &Net, accepted: &[Accepted]) -> Result<()> {
         let scratch = &mut self.scratch.lock().recurrent;
         match net {
-            Recurrent::DeltaNet(net) => self.recurrent(kv, layer, net)?.advance(scratch, accepted),
-            Recurrent::ShortConv(net) => self.recurrent(kv, layer, net)?.advance(accepted),
-            Recurrent::Mamba(net) => self.recurrent(kv, layer, net)?.advance(scratch, accepted),
+            Net::DeltaNet(net) => self.recurrent(kv, layer, &**net)?.advance(scratch, accepted),
+            Net::ShortConv(net) => self.recurrent(kv, layer, &**net)?.advance(accepted),
+            Net::Mamba(net) => self.recurrent(kv, layer, &**net)?.advance(scratch, accepted),
         }
     }
 

@@ -66,7 +66,7 @@ impl OpSet for CudaOps {
             }
             Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
-            Weight::Recurrent(_) => Err(cpu_only("recurrent layers")),
+            Weight::Net(_) => Err(cpu_only("recurrent layers")),
             Weight::Sinks(_) => Err(cpu_only("attention sinks")),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }

@@ -5,7 +5,7 @@ mod op;
 mod plan;
 mod step;
 
-pub use op::{Attend, Ids, Input, Net, Op, Product, Role, Sum};
+pub use op::{Attend, Ids, Input, Op, Product, Role, Sum};
 pub use plan::{Place, Program};
 pub use step::{Ropes, Step};
 

@@ -2,15 +2,13 @@
 
 use super::Reg;
 use crate::kernels::Matrix;
-use crate::ops::delta::DeltaNet;
 use crate::ops::experts::Experts;
 use crate::ops::fold::Fold;
 use crate::ops::latent::Latent;
 use crate::ops::lora::Site;
-use crate::ops::mamba::Mamba;
-use crate::ops::short_conv::ShortConv;
+use crate::ops::net::Net;
 use crate::ops::types::{Activation, AttentionShape, Norm, Projections};
-use crate::ops::weight::{Recurrent, Weight};
+use crate::ops::weight::Weight;
 use std::sync::Arc;
 
 /// The weights of a product, and how adapters find it.
@@ -257,24 +255,6 @@ impl Attend {
     }
 }
 
-/// The weights of a layer whose past is a state, besides its products.
-#[derive(Clone)]
-pub enum Net {
-    DeltaNet(Arc<DeltaNet>),
-    ShortConv(Arc<ShortConv>),
-    Mamba(Arc<Mamba>),
-}
-
-impl Net {
-    pub fn of(&self) -> Recurrent<'_> {
-        match self {
-            Self::DeltaNet(net) => Recurrent::DeltaNet(net),
-            Self::ShortConv(net) => Recurrent::ShortConv(net),
-            Self::Mamba(net) => Recurrent::Mamba(net),
-        }
-    }
-}
-
 /// How an operation uses a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -296,7 +276,7 @@ impl Op {
             Self::Attention { how, .. } | Self::Encode { how, .. } => heads(&how.shape),
             Self::Absorb { latent, .. } => (latent.shape.heads + 1) * latent.shape.head_dim(),
             Self::Expand { latent, .. } => latent.shape.values(),
-            Self::Recur { net, .. } => net.of().width(),
+            Self::Recur { net, .. } => net.width(),
             Self::Beside { a, b, .. } => of(*a) + of(*b),
             Self::GatedColumns { gate: x, .. }
             | Self::Gate { x, .. }
@@ -426,7 +406,7 @@ impl Op {
                 latent.products().for_each(|product| each(Weight::Product(product)));
                 each(Weight::Norm(&latent.norm));
             }
-            Self::Recur { net, .. } => each(Weight::Recurrent(net.of())),
+            Self::Recur { net, .. } => each(Weight::Net(net)),
             Self::Experts { norm, experts, .. } => {
                 norms(&mut norm.iter().chain(&experts.router_norm));
                 each(Weight::Experts(experts));

@@ -3,7 +3,8 @@
 use super::op::Role;
 use super::{Input, Op, PLAN, Pass, Product, Reg};
 use crate::base::{Error, Result, reserve};
-use crate::ops::weight::{Recurrent, Weight};
+use crate::ops::net::Net;
+use crate::ops::weight::Weight;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A pass that can run.
@@ -114,9 +115,9 @@ impl Program {
     }
 
     /// The layers with states, and the states' indices.
-    pub fn recurrent(&self) -> impl Iterator<Item = (usize, Recurrent<'_>)> {
+    pub fn recurrent(&self) -> impl Iterator<Item = (usize, &Net)> {
         self.ops.iter().filter_map(|op| match op {
-            Op::Recur { place, net, .. } => Some((*place, net.of())),
+            Op::Recur { place, net, .. } => Some((*place, net)),
             _ => None,
         })
     }

@@ -2,8 +2,8 @@
 
 use super::fold::{signed, walsh_hadamard};
 use super::*;
-use bn_engine::ops::pass::{Ids, Input, Net, Op, Product, Program, Reg, Step, Sum};
-use bn_engine::ops::{AttentionShape, OpSet, Outputs};
+use bn_engine::ops::pass::{Ids, Input, Op, Product, Program, Reg, Step, Sum};
+use bn_engine::ops::{AttentionShape, Net, OpSet, Outputs};
 use std::collections::HashMap;
 
 impl OpSet for PlainOps {
