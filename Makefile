@@ -174,6 +174,7 @@ header-lint:
 lint: header-lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --lib -- -D warnings -D unreachable_pub
 	@CARGO=$(CARGO) tests/features.sh
 
 clean:

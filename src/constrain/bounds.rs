@@ -84,7 +84,7 @@ struct Walk<'a> {
 
 /// Counts the steps that a schema costs llguidance, some 2 us each. Fails with `InvalidArgument` if there are
 /// too many.
-pub fn schema(root: &Value) -> Result<u64> {
+pub(super) fn schema(root: &Value) -> Result<u64> {
     let left = MOST_SCHEMAS;
     let (named, met) = (HashSet::new(), HashSet::new());
     let mut walk = Walk { root, left, named, pending: vec![root], patterns: 0, met };
@@ -95,7 +95,7 @@ pub fn schema(root: &Value) -> Result<u64> {
 }
 
 /// Counts the steps of a regular expression, or of a grammar with embedded schemas, as `schema` does.
-pub fn text(text: &str) -> Result<u64> {
+pub(super) fn text(text: &str) -> Result<u64> {
     let mut classes = 0usize;
     let mut escaped = false;
     for byte in text.bytes() {

@@ -36,7 +36,7 @@ pub fn uncounted(_bytes: u64) -> Option<Counted> {
 }
 
 /// Counts bytes for a kept grammar; None if there is no room for them.
-pub type Purse<'a> = &'a dyn Fn(u64) -> Option<Counted>;
+pub(super) type Purse<'a> = &'a dyn Fn(u64) -> Option<Counted>;
 
 struct Entry {
     kind: ConstraintKind,

@@ -37,7 +37,7 @@ const BYTES_PER_FUEL: u64 = 400;
 const LEAST_FUEL: u64 = 20_000;
 
 /// A checked constraint, and the limits of its compilation.
-pub struct Job {
+pub(super) struct Job {
     vocabulary: Arc<Vocabulary>,
     read: Read,
     /// Bytes of the constraint's text.
@@ -47,7 +47,7 @@ pub struct Job {
 }
 
 /// The result of a compilation.
-pub struct Made {
+pub(super) struct Made {
     /// Parsers at the start of an output, each with its own lexer.
     pub parsers: Vec<TokenParser>,
     /// Bytes of each parser without its lexer's states, for `weigh`.
@@ -76,7 +76,7 @@ impl Job {
     /// compile it. `room` is the number of bytes this process may still allocate. Fails with
     /// `InvalidArgument` if the constraint is wrong or too complex, `TimedOut` after `until_ns`,
     /// `OutOfMemory`, or as `CompileQueue::enter` does.
-    pub fn read(
+    pub(super) fn read(
         vocabulary: &Arc<Vocabulary>,
         constraint: &Constraint,
         copies: usize,
@@ -104,7 +104,7 @@ impl Job {
 
     /// Estimated time in nanoseconds to read `constraint`, judged by its length; compiling it takes as long
     /// or longer.
-    pub fn reading_ns(constraint: &Constraint) -> u64 {
+    pub(super) fn reading_ns(constraint: &Constraint) -> u64 {
         constraint.text.len() as u64 * 3_000
     }
 
@@ -118,7 +118,7 @@ impl Job {
     ///
     /// Fails with `InvalidArgument` and llguidance's reason, or if it takes too long; `TimedOut` after
     /// `until_ns`; `OutOfMemory` if memory is short.
-    pub fn run(self, slot: CompileSlot, room: Option<u64>, until_ns: u64) -> Result<Made> {
+    pub(super) fn run(self, slot: CompileSlot, room: Option<u64>, until_ns: u64) -> Result<Made> {
         let least = BASE_BYTES + self.text as u64 * BYTES_PER_BYTE + self.read.steps * BYTES_PER_STEP;
         let mut limits = self.vocabulary.factory.limits().clone();
         let most = least + limits.initial_lexer_fuel * BYTES_PER_FUEL;
@@ -188,7 +188,7 @@ impl Answer {
     }
 }
 
-pub fn late() -> Error {
+pub(super) fn late() -> Error {
     refused("compiling it takes too long")
 }
 
@@ -235,7 +235,7 @@ fn nullable(exprs: &ExprSet) -> u32 {
 }
 
 /// llguidance's error message, without the parser's state.
-pub fn reason(error: impl std::fmt::Display) -> Error {
+pub(super) fn reason(error: impl std::fmt::Display) -> Error {
     let text = format!("{error:#}");
     let end =
         ["\n<state>", "\n<non-verbose/>", "\n<backtrace>"].iter().filter_map(|mark| text.find(mark)).min();

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const MOST_LEVELS: usize = 400;
 
 /// Fails with `InvalidArgument` if an error in `lark` could capture too many frames.
-pub fn check(lark: &str) -> Result<()> {
+pub(super) fn check(lark: &str) -> Result<()> {
     let captures = Backtrace::capture().status() == BacktraceStatus::Captured;
     if captures && levels(lark) > MOST_LEVELS {
         return Err(refused(format!(

@@ -25,7 +25,7 @@ enum Node {
 }
 
 /// `Err` holds the reason and the line number.
-pub fn to_lark(text: &str) -> Parsed<String> {
+pub(super) fn to_lark(text: &str) -> Parsed<String> {
     let rules = parse::rules(text)?;
     Ok(emit::lark(&rules))
 }

@@ -42,7 +42,7 @@ impl Mask {
 
 /// The parts of a compiled grammar that all its requests share.
 #[derive(Clone)]
-pub struct Shared {
+pub(super) struct Shared {
     /// A parser at the start of an output whose lexer is never run.
     pub fresh: Arc<TokenParser>,
     /// Set once one of the grammar's lexers has failed: the grammar is not used again.
@@ -218,7 +218,7 @@ pub(super) struct Ran {
 
 impl MaskSlot {
     /// Runs on a worker: computes the next mask, if one is wanted.
-    pub fn run(&self) -> Ran {
+    pub(super) fn run(&self) -> Ran {
         let started = now_ns();
         let mut inner = self.inner.lock();
         let mut script = self.script.lock();
@@ -264,7 +264,7 @@ impl MaskSlot {
     }
 
     /// Duration of the last mask's computation, 0 before the first.
-    pub fn last_ns(&self) -> u64 {
+    pub(super) fn last_ns(&self) -> u64 {
         self.last_ns.load(Ordering::Relaxed)
     }
 
@@ -279,7 +279,7 @@ impl MaskSlot {
     }
 
     /// Called when the mask takes too long. A mask behind a draft is dropped, and the request goes on.
-    pub fn expire(&self) {
+    pub(super) fn expire(&self) {
         if !self.ahead.load(Ordering::Relaxed) {
             self.expired.store(true, Ordering::Relaxed);
         }

@@ -35,7 +35,7 @@ struct Products<'a> {
 
 /// Bounds the intersection of a schema's patterns, within which llguidance looks for a text as it reads the schema;
 /// with a `length` if it has one.
-pub fn check_patterns(patterns: &[&str], length: bool) -> Result<()> {
+pub(super) fn check_patterns(patterns: &[&str], length: bool) -> Result<()> {
     if patterns.len() > MOST_PARTS {
         return Err(too_many(patterns.len()));
     }
@@ -50,7 +50,7 @@ pub fn check_patterns(patterns: &[&str], length: bool) -> Result<()> {
 }
 
 /// Bounds each intersection. Fails with `InvalidArgument` if one is too large.
-pub fn check(exprs: &ExprSet) -> Result<()> {
+pub(super) fn check(exprs: &ExprSet) -> Result<()> {
     let mut products = Products {
         exprs,
         choices: HashMap::new(),

@@ -18,7 +18,7 @@ const MOST_WAITING: usize = 64;
 /// A stopped compilation that runs on for longer than this loses its slot.
 const GRACE_NS: u64 = 1_000_000_000;
 
-pub struct CompileQueue {
+pub(super) struct CompileQueue {
     state: Mutex<State>,
     changed: Condvar,
     made_in: u32,
@@ -53,7 +53,7 @@ struct Running {
 }
 
 /// A slot for one compilation, held until it is dropped.
-pub struct CompileSlot {
+pub(super) struct CompileSlot {
     queue: Arc<CompileQueue>,
     number: u64,
     large: bool,
@@ -96,14 +96,14 @@ impl State {
 }
 
 impl CompileQueue {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { state: Mutex::new(State::default()), changed: Condvar::new(), made_in: fork::generation() }
     }
 
     /// Waits for a slot, for a compilation expected to take `expected_ns`. Fails with `TimedOut` if there was
     /// none until `until_ns`, `QueueFull` if too many callers wait or no slot can become free, or `Shutdown`
     /// if the engine is being destroyed.
-    pub fn enter(self: &Arc<Self>, expected_ns: u64, until_ns: u64) -> Result<CompileSlot> {
+    pub(super) fn enter(self: &Arc<Self>, expected_ns: u64, until_ns: u64) -> Result<CompileSlot> {
         let (large, now) = (expected_ns > SMALL_NS, now_ns());
         let mut state = self.state.lock();
         state.reap();
@@ -143,12 +143,12 @@ impl CompileQueue {
     }
 
     /// Fails with `Shutdown` after `close`.
-    pub fn open(&self) -> Result<()> {
+    pub(super) fn open(&self) -> Result<()> {
         self.state.lock().open()
     }
 
     /// Refuses all waiting callers with `Shutdown` and stops running compilations. Does not wait for them.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.running.iter().filter_map(|one| one.watch.as_ref()).for_each(|watch| watch.stop());
@@ -158,7 +158,7 @@ impl CompileQueue {
 
     /// After `close`: waits until all compilations have ended, which they do at their next table: `bounds` and
     /// `products` bound the steps between.
-    pub fn wait(&self) {
+    pub(super) fn wait(&self) {
         let mut state = self.state.lock();
         while !state.running.is_empty() {
             state = self.changed.wait(state);
@@ -183,7 +183,7 @@ impl CompileQueue {
 impl CompileSlot {
     /// Claims memory for this computation beside the others: the part of `room` that they leave, up to `most`
     /// bytes.
-    pub fn claim(&self, room: u64, most: u64) -> u64 {
+    pub(super) fn claim(&self, room: u64, most: u64) -> u64 {
         let mut state = self.queue.state.lock();
         let others: u64 = state.running.iter().map(|one| one.bytes).sum();
         let bytes = room.saturating_sub(others).min(most);
@@ -194,13 +194,13 @@ impl CompileSlot {
     }
 
     /// Returns true if this is a slot for long compilations.
-    pub fn is_large(&self) -> bool {
+    pub(super) fn is_large(&self) -> bool {
         self.large
     }
 
     /// Returns a slot for `expected_ns` from now on: this one, or another at the end of the queue if this one
     /// is for shorter compilations. Fails as `CompileQueue::enter` does.
-    pub fn grown(self, expected_ns: u64, until_ns: u64) -> Result<Self> {
+    pub(super) fn grown(self, expected_ns: u64, until_ns: u64) -> Result<Self> {
         if self.large || expected_ns <= SMALL_NS {
             return Ok(self);
         }
@@ -210,7 +210,7 @@ impl CompileSlot {
     }
 
     /// Registers `watch`, so that closing the queue stops it.
-    pub fn begin(&self, watch: &Arc<Watch>) {
+    pub(super) fn begin(&self, watch: &Arc<Watch>) {
         let mut state = self.queue.state.lock();
         if state.closed {
             watch.stop();
@@ -221,11 +221,11 @@ impl CompileSlot {
     }
 
     /// Registers the thread that now uses this slot.
-    pub fn runs_on(queue: &CompileQueue, thread: JoinHandle<()>) {
+    pub(super) fn runs_on(queue: &CompileQueue, thread: JoinHandle<()>) {
         queue.state.lock().threads.push(thread);
     }
 
-    pub fn queue(&self) -> Arc<CompileQueue> {
+    pub(super) fn queue(&self) -> Arc<CompileQueue> {
         self.queue.clone()
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Large, because schemas and rules are walked recursively.
 const STACK: usize = 64 << 20;
 
-pub struct Read {
+pub(super) struct Read {
     pub grammars: Vec<GrammarWithLexer>,
     /// See `bounds`.
     pub steps: u64,
@@ -21,7 +21,7 @@ pub struct Read {
 impl Read {
     /// Reads `constraint` in `slot`, within `core_ns` of CPU time. Returns None if that is too
     /// little.
-    pub fn of(
+    pub(super) fn of(
         constraint: &Constraint,
         slot: &CompileSlot,
         core_ns: u64,

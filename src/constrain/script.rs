@@ -5,7 +5,7 @@ use crate::base::{Result, reserve};
 use std::collections::VecDeque;
 
 /// Shared by a guide, which adds tokens, and the worker that computes their masks.
-pub struct Script {
+pub(super) struct Script {
     /// The output, then drafts: tokens that may come next.
     tokens: Vec<u32>,
     /// Length of the output.
@@ -24,7 +24,7 @@ pub struct Script {
 
 /// The next mask that a worker computes.
 #[derive(Clone, Copy)]
-pub struct Task {
+pub(super) struct Task {
     /// Number of tokens before it.
     pub at: usize,
     /// Number of these that have not changed since the last task.
@@ -34,13 +34,13 @@ pub struct Task {
 }
 
 impl Script {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let (tokens, made) = (Vec::new(), VecDeque::new());
         Self { tokens, sure: 0, made, from: 0, same: 0, busy: false, ahead: true }
     }
 
     /// The next mask to compute, if one is wanted. No mask follows an error or a complete output.
-    pub fn next(&self) -> Option<Task> {
+    pub(super) fn next(&self) -> Option<Task> {
         let at = self.from + self.made.len();
         let to = if self.ahead { self.tokens.len() } else { self.sure };
         let goes_on = |last: &Result<Mask>| last.as_ref().is_ok_and(|mask| !mask.complete());
@@ -49,7 +49,7 @@ impl Script {
     }
 
     /// Copies the tokens before a task to `output`, which already has those of the task before.
-    pub fn copy(&mut self, task: Task, output: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn copy(&mut self, task: Task, output: &mut Vec<u32>) -> Result<()> {
         output.truncate(task.same);
         let missing = &self.tokens[output.len().min(task.at)..task.at];
         reserve(output, missing.len(), "output tokens")?;
@@ -59,7 +59,7 @@ impl Script {
     }
 
     /// Adds the mask of a task, unless tokens before it have changed since.
-    pub fn add(&mut self, task: Task, mask: Result<Mask>) -> bool {
+    pub(super) fn add(&mut self, task: Task, mask: Result<Mask>) -> bool {
         let fits = self.same >= task.at && self.from + self.made.len() == task.at;
         if fits {
             self.made.push_back(mask);
@@ -68,7 +68,7 @@ impl Script {
     }
 
     /// Drops the drafts from that of `task` on. `ahead`: whether other drafts may be tried later.
-    pub fn refuse(&mut self, task: Task, ahead: bool) {
+    pub(super) fn refuse(&mut self, task: Task, ahead: bool) {
         self.ahead &= ahead;
         // The output may have reached this position meanwhile.
         if self.same >= task.at && self.sure < task.at {
@@ -77,14 +77,14 @@ impl Script {
     }
 
     /// Takes the mask after the output, if it is made.
-    pub fn take(&mut self) -> Option<Result<Mask>> {
+    pub(super) fn take(&mut self) -> Option<Result<Mask>> {
         let taken = if self.from == self.sure { self.made.pop_front() } else { None };
         self.from += usize::from(taken.is_some());
         taken
     }
 
     /// Appends `token` to the output. The mask before it has been taken.
-    pub fn push(&mut self, token: u32) -> Result<()> {
+    pub(super) fn push(&mut self, token: u32) -> Result<()> {
         if self.tokens.get(self.sure) != Some(&token) {
             reserve(&mut self.tokens, 1, "output tokens")?;
             self.replace(self.sure);
@@ -95,7 +95,7 @@ impl Script {
     }
 
     /// Sets the drafts that may follow the output.
-    pub fn expect(&mut self, drafts: &[u32]) -> Result<()> {
+    pub(super) fn expect(&mut self, drafts: &[u32]) -> Result<()> {
         let known = &self.tokens[self.sure..];
         let same = known.iter().zip(drafts).take_while(|(known, draft)| known == draft).count();
         if same < known.len() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a parser with its own lexer, for a grammar of `Made::size`. llguidance counts its lexer's tables
 /// without their overhead, the states' sets of terminals and the terminals themselves. So this estimate is
 /// between one and five times the parser's real size (`tests/grammar_memory.rs`).
-pub fn parser_bytes(parser: &TokenParser, size: usize) -> u64 {
+pub(super) fn parser_bytes(parser: &TokenParser, size: usize) -> u64 {
     let lexer = parser.parser.lexer_stats();
     let states = lexer.num_states * (lexer.num_regexps / 8 + 128);
     ((64 << 10) + size + lexer.num_bytes + states + 512 * lexer.num_regexps) as u64
@@ -29,7 +29,7 @@ pub struct Totals {
     pub held: Arc<Held>,
 }
 
-pub fn add(counter: &AtomicU64, n: u64) {
+pub(super) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
@@ -62,14 +62,14 @@ impl Held {
 
 /// Bytes of one grammar, counted until its last user is gone.
 #[derive(Debug)]
-pub struct Weight {
+pub(super) struct Weight {
     held: Arc<Held>,
     /// Bytes of each parser that has its own lexer.
     parsers: Vec<AtomicU64>,
 }
 
 impl Weight {
-    pub fn new<'a>(
+    pub(super) fn new<'a>(
         held: &Arc<Held>,
         parsers: impl ExactSizeIterator<Item = &'a TokenParser>,
         size: usize,
@@ -87,16 +87,16 @@ impl Weight {
     }
 
     /// The weight of one more parser with its own lexer, counted separately.
-    pub fn alone(&self, parser: &TokenParser, size: usize) -> Result<Self> {
+    pub(super) fn alone(&self, parser: &TokenParser, size: usize) -> Result<Self> {
         Self::new(&self.held, [parser].into_iter(), size)
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.parsers.iter().map(|own| own.load(Ordering::Relaxed)).sum()
     }
 
     /// Records that the lexer of parser `n` has grown.
-    pub fn grown(&self, n: usize, bytes: u64) {
+    pub(super) fn grown(&self, n: usize, bytes: u64) {
         if let Some(own) = self.parsers.get(n) {
             self.held.change(own.swap(bytes, Ordering::Relaxed), bytes);
         }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 /// Large, because derivatives of regular expressions are computed recursively.
 const STACK: usize = 64 << 20;
 
-pub struct Workers {
+pub(super) struct Workers {
     queue: Arc<Queue>,
     most: usize,
     made_in: u32,
@@ -72,14 +72,14 @@ impl State {
 }
 
 impl Workers {
-    pub fn new(most: usize, totals: Arc<Totals>) -> Self {
+    pub(super) fn new(most: usize, totals: Arc<Totals>) -> Self {
         let queue = Queue { state: Mutex::new(State::default()), work: Condvar::new() };
         Self { queue: Arc::new(queue), most: most.max(1), made_in: fork::generation(), totals }
     }
 
     /// Queues a slot's mask. Masks are computed in the order of calls, except for slow ones. Fails with
     /// `OutOfMemory` if no thread could be started.
-    pub fn put(&self, slot: Arc<MaskSlot>) -> Result<()> {
+    pub(super) fn put(&self, slot: Arc<MaskSlot>) -> Result<()> {
         let mut state = self.queue.state.lock();
         if state.stopped {
             return Err(Error::new(Status::Shutdown, "the engine was destroyed"));
@@ -113,14 +113,14 @@ impl Workers {
     }
 
     /// Expires masks that take too long. Threads that wait for a mask call this periodically.
-    pub fn expire(&self) {
+    pub(super) fn expire(&self) {
         let state = self.queue.state.lock();
         let late = state.running.iter().filter(|one| one.clock.ns().saturating_sub(one.began) > MOST_NS);
         late.for_each(|one| one.slot.expire());
     }
 
     /// Stops the threads, and joins them if `wait`. Pending masks are dropped.
-    pub fn stop(&self, wait: bool) {
+    pub(super) fn stop(&self, wait: bool) {
         let mut state = self.queue.state.lock();
         state.stopped = true;
         state.slots.clear();

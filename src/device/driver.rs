@@ -4,20 +4,20 @@ use crate::base::{Error, Result, os};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 /// CUresult, as a plain number: a newer driver may return a code that an enum would lack.
-pub type Code = c_int;
+pub(super) type Code = c_int;
 
-pub const SUCCESS: Code = 0;
-pub const OUT_OF_MEMORY: Code = 2;
-pub const NOT_READY: Code = 600;
+pub(super) const SUCCESS: Code = 0;
+pub(super) const OUT_OF_MEMORY: Code = 2;
+pub(super) const NOT_READY: Code = 600;
 
 /// A pointer on the device (CUdeviceptr).
-pub type Address = u64;
+pub(super) type Address = u64;
 /// CUcontext, CUstream, CUevent, CUgraph, CUgraphExec, CUmodule and CUfunction: opaque pointers of the driver.
-pub type Handle = *mut c_void;
+pub(super) type Handle = *mut c_void;
 
 /// CUlaunchConfig.
 #[repr(C)]
-pub struct LaunchConfig {
+pub(super) struct LaunchConfig {
     pub blocks: [c_uint; 3],
     pub threads: [c_uint; 3],
     /// Bytes of dynamic shared memory per block.
@@ -29,7 +29,7 @@ pub struct LaunchConfig {
 
 /// CUlaunchAttribute: its number, and a union of which the int is used.
 #[repr(C, align(8))]
-pub struct LaunchAttribute {
+pub(super) struct LaunchAttribute {
     id: c_int,
     padding: c_int,
     value: [c_int; 16],
@@ -37,7 +37,7 @@ pub struct LaunchAttribute {
 
 /// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the kernel may begin while the previous one still runs, and
 /// waits for it itself.
-pub const OVERLAPS: LaunchAttribute =
+pub(super) const OVERLAPS: LaunchAttribute =
     LaunchAttribute { id: 6, padding: 0, value: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0] };
 
 macro_rules! functions {

@@ -6,7 +6,7 @@ use crate::base::{Error, Result};
 use crate::ops::{KvLayout, RaggedBatch};
 
 /// Checks a batch against the model. Takes time linear in the batch, far below the cost of a row.
-pub fn check_batch(
+pub(super) fn check_batch(
     batch: &RaggedBatch,
     kv: &KvLayout,
     shape: KvShape,

@@ -210,11 +210,11 @@ pub struct Parts {
     pub ffn_bias: bool,
 }
 
-pub const CONTEXT: RangeInclusive<usize> = 1..=1 << 24;
-pub const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
-pub const HIDDEN: RangeInclusive<usize> = 1..=1 << 17;
+pub(super) const CONTEXT: RangeInclusive<usize> = 1..=1 << 24;
+pub(super) const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
+pub(super) const HIDDEN: RangeInclusive<usize> = 1..=1 << 17;
 const FFN: RangeInclusive<usize> = 1..=1 << 19;
-pub const HEADS: RangeInclusive<usize> = 1..=1 << 10;
+pub(super) const HEADS: RangeInclusive<usize> = 1..=1 << 10;
 const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
 const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
 const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
@@ -476,7 +476,7 @@ impl DecoderConfig {
 
 /// Lets the last `count` layers attend to K and V of the last layer before them of their kind, with or without a
 /// window.
-pub fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
+pub(super) fn share(blocks: &mut [Block], count: usize, names: &Names) -> Result<()> {
     names.within(SHARED_KV, count, 0..=blocks.len().saturating_sub(1))?;
     let first = blocks.len() - count;
     for index in first..blocks.len() {

@@ -16,7 +16,7 @@ use crate::ops::{
 };
 
 /// A loaded decoder.
-pub struct Decoder {
+pub(super) struct Decoder {
     config: DecoderConfig,
     /// A step with results. With a block of multi-token prediction it also writes that block's K and V.
     forward: Program,

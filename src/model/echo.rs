@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 
 /// The bytes, [`END`] and [`SEPARATOR`]: the ids of `Tokenizer::bytes`.
 const VOCAB: usize = 258;
-pub const END: u32 = 256;
+pub(super) const END: u32 = 256;
 /// Separates a prompt from its reply.
-pub const SEPARATOR: u32 = 257;
+pub(super) const SEPARATOR: u32 = 257;
 /// Positions are stored as f32, exact below 2^24.
 const CONTEXT: usize = 1 << 16;
 /// The predicted token's logit; all others are 0.
@@ -32,14 +32,14 @@ const HEAD_DIM: usize = 2;
 const HIDDEN: usize = 16;
 
 /// The model; see the module's documentation.
-pub struct Echo {
+pub(super) struct Echo {
     facts: Facts,
     cost_per_row: Duration,
 }
 
 impl Echo {
     /// Creates a model that spends `us_per_token` microseconds on each row of a step.
-    pub fn new(us_per_token: u32) -> Self {
+    pub(super) fn new(us_per_token: u32) -> Self {
         let facts = Facts {
             architecture: "echo".into(),
             name: "echo".into(),
@@ -57,7 +57,7 @@ impl Echo {
     }
 
     /// One line per message, `role: content`, so that hosts can try their conversations too.
-    pub fn chat_template() -> Result<ChatTemplate> {
+    pub(super) fn chat_template() -> Result<ChatTemplate> {
         let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
                       {% if add_generation_prompt %}assistant: {% endif %}";
         ChatTemplate::new(source, Vec::new())

@@ -396,7 +396,7 @@ fn retyped(pool: &Pool, name: &str, m: Matrix, to: Option<DType>) -> Result<Matr
 
 /// The row of a NEOX layout that is row `row` of an interleaved one. Pair i of a head is in rows 2i and 2i + 1 of the
 /// interleaved layout, and in rows i and i + head_dim / 2 of NEOX.
-pub fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
+pub(super) fn source_row(row: usize, rows: usize, heads: Option<usize>) -> usize {
     let Some(heads) = heads else { return row };
     let dim = rows / heads;
     let (head, at) = (row / dim, row % dim);

@@ -26,11 +26,11 @@ fn parts(part: &str, shape: &DeltaShape) -> Option<Parts> {
 }
 
 /// GGUF's names of the matrices, without the layer. Files of old converters have the inputs in one, too.
-pub const GATES: &str = "ssm_ba.weight";
+pub(super) const GATES: &str = "ssm_ba.weight";
 const INPUTS: &str = "ssm_in.weight";
 
 /// GGUF's name of the matrix that has the product `tensor` in pieces.
-pub fn whole_of(tensor: &str) -> Option<String> {
+pub(super) fn whole_of(tensor: &str) -> Option<String> {
     let (layer, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
     let whole = match part {
         "attn_qkv.weight" | "attn_gate.weight" => INPUTS,
@@ -41,7 +41,7 @@ pub fn whole_of(tensor: &str) -> Option<String> {
 }
 
 /// The products in the matrix with this GGUF name.
-pub fn parts_of(whole: &str) -> Option<[String; 2]> {
+pub(super) fn parts_of(whole: &str) -> Option<[String; 2]> {
     let (layer, part) = whole.strip_prefix("blk.")?.split_once('.')?;
     let parts = match part {
         INPUTS => ["attn_qkv", "attn_gate"],
@@ -52,13 +52,13 @@ pub fn parts_of(whole: &str) -> Option<[String; 2]> {
 }
 
 /// Number of rows of the matrix that the file has.
-pub fn rows(tensor: &str, shape: &DeltaShape) -> Option<usize> {
+pub(super) fn rows(tensor: &str, shape: &DeltaShape) -> Option<usize> {
     let (_, part) = tensor.strip_prefix("blk.")?.split_once('.')?;
     Some(shape.key_heads * parts(part, shape)?.rows.iter().sum::<usize>())
 }
 
 /// The rows of the product `tensor` in `whole`, copied. `Unsupported` for types whose rows are not apart.
-pub fn gather(tensor: &str, shape: &DeltaShape, whole: &Matrix) -> Result<Matrix> {
+pub(super) fn gather(tensor: &str, shape: &DeltaShape, whole: &Matrix) -> Result<Matrix> {
     let part = tensor.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(_, part)| part);
     let Some(Parts { rows, taken }) = part.and_then(|part| parts(part, shape)) else {
         return Err(Error::internal(format!("'{tensor}' is no product in pieces")));

@@ -2,46 +2,46 @@
 //! change the arithmetic.
 
 /// Keys that change the arithmetic in ways that this decoder does not compute, with the only accepted value.
-pub const NEUTRAL: &[(&str, u32)] =
+pub(super) const NEUTRAL: &[(&str, u32)] =
     &[("attention.causal", 1), ("use_parallel_residual", 0), ("rescale_every_n_layers", 0), ("swin_norm", 0)];
 /// As `NEUTRAL`, in families whose files do not count shared experts, and groups of experts.
-pub const NO_COUNTS: &[(&str, u32)] = &[(SHARED_COUNT, 0), (GROUPS, 0)];
+pub(super) const NO_COUNTS: &[(&str, u32)] = &[(SHARED_COUNT, 0), (GROUPS, 0)];
 /// The width of the experts that all rows pass through, as a multiple of that of the others.
-pub const SHARED_COUNT: &str = "expert_shared_count";
+pub(super) const SHARED_COUNT: &str = "expert_shared_count";
 /// The number of groups of experts, and of those that have a row's experts.
-pub const GROUPS: &str = "expert_group_count";
-pub const USED_GROUPS: &str = "expert_group_used_count";
+pub(super) const GROUPS: &str = "expert_group_count";
+pub(super) const USED_GROUPS: &str = "expert_group_used_count";
 /// As `NEUTRAL`, in families whose layers have K and V of their own.
-pub const NO_SHARED: &[(&str, u32)] = &[(SHARED_KV, 0), (LAYER_INPUTS, 0)];
+pub(super) const NO_SHARED: &[(&str, u32)] = &[(SHARED_KV, 0), (LAYER_INPUTS, 0)];
 /// The number of layers, at the end, that attend to K and V of earlier ones.
-pub const SHARED_KV: &str = "attention.shared_kv_layers";
+pub(super) const SHARED_KV: &str = "attention.shared_kv_layers";
 /// The tensor with the scale of a layer.
-pub const LAYER_SCALE: &str = "layer_output_scale";
+pub(super) const LAYER_SCALE: &str = "layer_output_scale";
 /// The width of the inputs of single layers.
-pub const LAYER_INPUTS: &str = "embedding_length_per_layer_input";
+pub(super) const LAYER_INPUTS: &str = "embedding_length_per_layer_input";
 /// As `NEUTRAL`, in families whose layers are all alike.
-pub const NO_DENSE: &[(&str, u32)] = &[(DENSE_FIRST, 0)];
+pub(super) const NO_DENSE: &[(&str, u32)] = &[(DENSE_FIRST, 0)];
 /// The number of dense layers before those with experts.
-pub const DENSE_FIRST: &str = "leading_dense_block_count";
+pub(super) const DENSE_FIRST: &str = "leading_dense_block_count";
 /// The function that makes probabilities of a router's logits, in llama.cpp's numbers.
-pub const GATING: &str = "expert_gating_func";
-pub const GATING_SOFTMAX: u32 = 1;
-pub const GATING_LOGISTIC: u32 = 2;
+pub(super) const GATING: &str = "expert_gating_func";
+pub(super) const GATING_SOFTMAX: u32 = 1;
+pub(super) const GATING_LOGISTIC: u32 = 2;
 /// The softmax of the chosen logits alone: that of all, divided by the sum of the chosen.
-pub const GATING_CHOSEN: u32 = 3;
+pub(super) const GATING_CHOSEN: u32 = 3;
 /// As `NEUTRAL`, in families whose further blocks are not known.
-pub const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
+pub(super) const NO_BLOCKS: &[(&str, u32)] = &[(NEXTN, 0)];
 /// The number of blocks, at the end, that predict further tokens.
-pub const NEXTN: &str = "nextn_predict_layers";
+pub(super) const NEXTN: &str = "nextn_predict_layers";
 /// The growth of queries with their position.
-pub const TEMPERATURE: &str = "attention.temperature_scale";
+pub(super) const TEMPERATURE: &str = "attention.temperature_scale";
 /// The sections of a rotation by time, height and width. They are equal for text, but in families that need not have
 /// them they mean another order of rows.
-pub const SECTIONS: &str = "rope.dimension_sections";
+pub(super) const SECTIONS: &str = "rope.dimension_sections";
 /// As `NEUTRAL`, in families without experts.
-pub const NO_EXPERTS: &[(&str, u32)] =
+pub(super) const NO_EXPERTS: &[(&str, u32)] =
     &[("expert_count", 0), ("expert_used_count", 0), (GATING, GATING_SOFTMAX)];
-pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
+pub(super) const NEUTRAL_FLOATS: &[(&str, f32)] = &[
     ("logit_scale", 1.0),
     ("embedding_scale", 1.0),
     ("residual_scale", 1.0),
@@ -57,7 +57,7 @@ pub const NEUTRAL_FLOATS: &[(&str, f32)] = &[
 ];
 
 /// Keys that are read, or that do not affect the arithmetic.
-pub const KNOWN: &[&str] = &[
+pub(super) const KNOWN: &[&str] = &[
     NEXTN,
     SHARED_KV,
     LAYER_INPUTS,

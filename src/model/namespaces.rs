@@ -22,7 +22,7 @@ const QUANTIZATION_VERSION: u64 = 2;
 
 /// Fails with `Unsupported`, naming the key, if a key may change the arithmetic. `own` are further
 /// namespaces, or whole keys, that the caller knows.
-pub fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()> {
+pub(super) fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()> {
     // Sorted, so that every load reports the same key.
     let keys: BTreeSet<&str> = gguf.keys().collect();
     let refuse = |key: &str, why: &str| {

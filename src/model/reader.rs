@@ -20,15 +20,15 @@ fn seldom(name: &str) -> bool {
 }
 
 /// The message of a load that the progress callback cancelled.
-pub const CANCELLED: &str = "the progress callback gave the load up";
+pub(super) const CANCELLED: &str = "the progress callback gave the load up";
 
 /// The name of the product at the beginning of a block of multi-token prediction.
-pub fn join_of(c: &DecoderConfig) -> String {
+pub(super) fn join_of(c: &DecoderConfig) -> String {
     format!("blk.{}.nextn.eh_proj.weight", c.layers)
 }
 
 /// Takes tensors out of a checkpoint, and remembers which.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     files: &'a dyn Checkpoint,
     pool: &'a Pool,
     used: HashSet<String>,
@@ -42,7 +42,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(
+    pub(super) fn new(
         files: &'a dyn Checkpoint,
         limit: u64,
         pool: &'a Pool,
@@ -52,29 +52,29 @@ impl<'a> Reader<'a> {
         Self { files, pool, used: HashSet::new(), done: 0, all, held: 0, limit, progress }
     }
 
-    pub fn what(&self) -> &str {
+    pub(super) fn what(&self) -> &str {
         self.files.what()
     }
 
-    pub fn other_bytes(&self) -> u64 {
+    pub(super) fn other_bytes(&self) -> u64 {
         self.files.other_bytes()
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.files.has(name)
     }
 
-    pub fn pool(&self) -> &'a Pool {
+    pub(super) fn pool(&self) -> &'a Pool {
         self.pool
     }
 
     /// The error of a tensor with wrong contents.
-    pub fn bad(&self, name: &str, why: &str) -> Error {
+    pub(super) fn bad(&self, name: &str, why: &str) -> Error {
         Error::bad_model(format!("{}: tensor '{name}' {why}", self.files.what()))
     }
 
     /// A small matrix as f32.
-    pub fn rows(&mut self, name: &str, count: usize, cols: usize) -> Result<Vec<f32>> {
+    pub(super) fn rows(&mut self, name: &str, count: usize, cols: usize) -> Result<Vec<f32>> {
         let matrix = self.files.matrix(self.pool, name, count, cols)?;
         if !matches!(matrix.dtype, DType::F32 | DType::F16 | DType::BF16) {
             let why = format!("is {:?}; F32, F16 and BF16 are read here", matrix.dtype);
@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
 
     /// Reads matrices (name, rows) of `cols` columns that are multiplied with the same activations, with their biases
     /// and norms. `Unsupported` if some are ternary and others are not.
-    pub fn projections(
+    pub(super) fn projections(
         &mut self,
         wanted: &[(String, usize)],
         cols: usize,
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+    pub(super) fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.files.matrix(self.pool, name, rows, cols)?;
         self.hold(matrix.data.len())?;
         if matrix.dtype.is_ternary() {
@@ -157,7 +157,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses weights that exceed the limit before more of them are packed.
-    pub fn hold(&mut self, bytes: usize) -> Result<()> {
+    pub(super) fn hold(&mut self, bytes: usize) -> Result<()> {
         self.held += bytes as u64;
         if self.limit == 0 || self.held <= self.limit {
             return Ok(());
@@ -173,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the embedding or the head. It may not be ternary: no model that we know was trained with such a one.
-    pub fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
+    pub(super) fn dense(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix> {
         let matrix = self.matrix(name, rows, cols)?;
         match matrix.dtype.is_ternary() {
             false => Ok(matrix),
@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn vector(&mut self, name: &str, len: usize) -> Result<Arc<[f32]>> {
+    pub(super) fn vector(&mut self, name: &str, len: usize) -> Result<Arc<[f32]>> {
         let vector = self.files.vector(name, len)?;
         if let Some(value) = vector.iter().find(|value| !value.is_finite()) {
             return Err(self.bad(name, &format!("holds {value}")));
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The norm whose weights are the tensor `name` with `.weight`.
-    pub fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
+    pub(super) fn norm(&mut self, name: &str, len: usize, c: &DecoderConfig) -> Result<Norm> {
         let weight = self.norm_weight(name, len, c.norm_offset)?;
         let part = name.rsplit('.').next().unwrap_or(name);
         let bias = match c.family.layer_norms {
@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
 
     /// Refuses tensors that are not used: they belong to a model that we do not know, so its answers would be wrong.
     /// Blocks that predict further tokens may be left.
-    pub fn nothing_left(&self, c: &DecoderConfig) -> Result<()> {
+    pub(super) fn nothing_left(&self, c: &DecoderConfig) -> Result<()> {
         let unread = c.further > 0 && c.blocks.len() == c.layers;
         let block = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
         let further = |name: &str| unread && block(name).is_some_and(|block| block >= c.layers);

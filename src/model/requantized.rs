@@ -29,7 +29,7 @@ const KEPT: [&str; 10] = [
     ".attn_kv_b.weight",
 ];
 
-pub struct Requantized<'a> {
+pub(super) struct Requantized<'a> {
     files: &'a dyn Checkpoint,
     weights: WeightType,
     embedding: WeightType,
@@ -39,7 +39,7 @@ pub struct Requantized<'a> {
 
 impl<'a> Requantized<'a> {
     /// `InvalidArgument` if the options contradict each other for this model.
-    pub fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
+    pub(super) fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
         let LoadOptions { weights, mut embedding, head, .. } = *options;
         if !files.has(HEAD) {
             embedding = match (embedding, head) {

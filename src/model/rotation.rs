@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The beginning of all keys.
-pub const PREFIX: &str = "prism.hadamard";
+pub(super) const PREFIX: &str = "prism.hadamard";
 
 const KEYS: [&str; 11] = [
     "version",

@@ -18,9 +18,9 @@ pub struct SamplingDefaults {
 }
 
 /// Names in `generation_config.json`, in the order of `SamplingDefaults`.
-pub const HF_KEYS: [&str; 5] = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty"];
+pub(super) const HF_KEYS: [&str; 5] = ["temperature", "top_k", "top_p", "min_p", "repetition_penalty"];
 /// Names in GGUF files, from llama.cpp.
-pub const GGUF_KEYS: [&str; 5] = [
+pub(super) const GGUF_KEYS: [&str; 5] = [
     "general.sampling.temp",
     "general.sampling.top_k",
     "general.sampling.top_p",

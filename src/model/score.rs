@@ -12,10 +12,10 @@ pub enum ScoreRows {
 }
 
 /// The label or token that stands for relevance, and the other one.
-pub const WORDS: [&str; 2] = ["yes", "no"];
+pub(super) const WORDS: [&str; 2] = ["yes", "no"];
 
 /// Whether a model's name says that it is a Qwen3-Reranker.
-pub fn names_qwen3_reranker(name: &str) -> bool {
+pub(super) fn names_qwen3_reranker(name: &str) -> bool {
     name.to_ascii_lowercase().replace([' ', '_'], "-").contains("qwen3-reranker")
 }
 
@@ -32,7 +32,7 @@ impl ScoreRows {
 }
 
 /// The rows of a score.
-pub struct Score {
+pub(super) struct Score {
     /// One row or two, the one for "yes" first: `[rows, hidden]`.
     pub rows: Vec<f32>,
     /// One for each row, or none.
@@ -44,7 +44,7 @@ pub struct Score {
 impl Score {
     /// The share of "yes" in the softmax of both logits; of one logit, its logistic function. Summed up in f64, one
     /// element after the other.
-    pub fn of(&self, hidden: &[f32]) -> f32 {
+    pub(super) fn of(&self, hidden: &[f32]) -> f32 {
         let bias = self.bias.iter().copied().chain(std::iter::repeat(0.0));
         let mut logits = self.rows.chunks_exact(hidden.len().max(1)).zip(bias).map(|(row, bias)| {
             let sum: f64 = row.iter().zip(hidden).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();

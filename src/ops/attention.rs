@@ -107,7 +107,7 @@ impl<'a> Turn<'a> {
 
 /// Writes k, normed and rotated, and v of all rows to a layer of the KV cache. `table` is the result of
 /// `kernels::rows::rope::table` for the batch's positions.
-pub struct KvWrite<'a> {
+pub(super) struct KvWrite<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
@@ -117,7 +117,7 @@ pub struct KvWrite<'a> {
 
 impl KvWrite<'_> {
     /// `kv` has the bytes of the layer.
-    pub fn run(&self, kv: &mut [u8], qkv: &[f32], dims: [usize; 2]) -> Result<()> {
+    pub(super) fn run(&self, kv: &mut [u8], qkv: &[f32], dims: [usize; 2]) -> Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
         if dims != [paging.rows(), s.qkv()] || kv.len() != paging.halves() * paging.half() {
             return Err(Error::internal("qkv or the KV cache has another shape than the batch"));
@@ -165,7 +165,7 @@ impl KvWrite<'_> {
 }
 
 /// Attention of the q heads of `qkv`, normed and rotated, over the layer's K and V: `[T, heads * head_dim]`.
-pub struct Attend<'a> {
+pub(super) struct Attend<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub paging: &'a Paging<'a>,
@@ -177,7 +177,7 @@ pub struct Attend<'a> {
 
 impl Attend<'_> {
     /// `kv` has the bytes of the layer.
-    pub fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2], out: &mut [f32]) -> Result<()> {
+    pub(super) fn run(&self, kv: &[u8], qkv: &[f32], dims: [usize; 2], out: &mut [f32]) -> Result<()> {
         let (paging, s) = (self.paging, self.paging.shape);
         let (rows, width) = (paging.rows(), s.heads * s.head_dim);
         let fits = dims == [rows, self.how.width()] && out.len() == rows * width;

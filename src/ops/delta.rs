@@ -126,7 +126,7 @@ impl<'a> Rows<'a> {
 impl Pass<'_, DeltaNet> {
     /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
     /// logits, then the decays'. `out` `[T, values]`.
-    pub fn run(
+    pub(super) fn run(
         &self,
         scratch: &mut RecurrentScratch,
         mixed: &[f32],
@@ -149,7 +149,7 @@ impl Pass<'_, DeltaNet> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
+    pub(super) fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
         let (shape, kept) = (&self.net.shape, self.states.rows());
         let stride = shape.drafted_row();
         for accepted in accepted {

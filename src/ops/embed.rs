@@ -5,7 +5,7 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::{Isa, Matrix, Pool};
 
-pub struct Embed<'a> {
+pub(super) struct Embed<'a> {
     pub table: &'a Matrix,
     pub scale: f32,
     pub isa: Isa,
@@ -14,7 +14,7 @@ pub struct Embed<'a> {
 
 impl Embed<'_> {
     /// `out` `[ids, hidden]`.
-    pub fn run(&self, ids: &[u32], out: &mut [f32]) -> Result<()> {
+    pub(super) fn run(&self, ids: &[u32], out: &mut [f32]) -> Result<()> {
         let hidden = self.table.cols;
         if let Some(id) = ids.iter().find(|id| **id as usize >= self.table.rows) {
             let rows = self.table.rows;

@@ -29,7 +29,7 @@ struct Task {
 }
 
 /// Attends within each of the batch's sequences. `table` is the result of `kernels::rows::rope::table`.
-pub struct Encode<'a> {
+pub(super) struct Encode<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub batch: &'a RaggedBatch,
@@ -39,7 +39,7 @@ pub struct Encode<'a> {
 
 impl Encode<'_> {
     /// `out` `[T, heads * head_dim]`.
-    pub fn run(&self, qkv: &mut [f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
+    pub(super) fn run(&self, qkv: &mut [f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
         let s = self.how.shape;
         let fits = out.len() == rows * s.heads * s.head_dim;
         if rows != self.batch.tokens.len() || width != s.qkv() || !fits {

@@ -140,7 +140,7 @@ impl Choice {
 /// The experts of all rows, grouped: for expert `e` the entries `starts[e]..starts[e + 1]` of `rows` and `weights`, in
 /// ascending order of rows.
 #[derive(Default)]
-pub struct Routes {
+pub(super) struct Routes {
     used: usize,
     starts: Vec<usize>,
     /// The experts that have rows.
@@ -160,7 +160,7 @@ pub struct Routes {
 impl Routes {
     /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal scores the lower index is chosen. A row
     /// that has a logit that is not a number chooses the experts that come first, and its result is no number either.
-    pub fn choose(
+    pub(super) fn choose(
         &mut self,
         isa: Isa,
         logits: &[f32],
@@ -232,18 +232,18 @@ impl Routes {
     }
 
     /// The experts that have rows, in ascending order.
-    pub fn busy(&self) -> &[usize] {
+    pub(super) fn busy(&self) -> &[usize] {
         &self.busy
     }
 
     /// The entries of expert `e`, and their rows.
-    pub fn of(&self, e: usize) -> (Range<usize>, &[u32]) {
+    pub(super) fn of(&self, e: usize) -> (Range<usize>, &[u32]) {
         let range = self.starts[e]..self.starts[e + 1];
         (range.clone(), &self.rows[range])
     }
 
     /// The entries of a row and their weights, in ascending order of experts.
-    pub fn of_row(&self, row: usize) -> impl Iterator<Item = (usize, f32)> {
+    pub(super) fn of_row(&self, row: usize) -> impl Iterator<Item = (usize, f32)> {
         let entries = &self.entries[row * self.used..][..self.used];
         entries.iter().map(|entry| (*entry as usize, self.weights[*entry as usize]))
     }
@@ -267,7 +267,7 @@ fn best(of: &[f32]) -> usize {
 }
 
 /// Adds to each row of `to` that of `from`, times the logistic function of its logit.
-pub fn add_gated(isa: Isa, to: &mut [f32], width: usize, logits: &[f32], from: &[f32]) {
+pub(super) fn add_gated(isa: Isa, to: &mut [f32], width: usize, logits: &[f32], from: &[f32]) {
     for ((to, from), logit) in to.chunks_exact_mut(width).zip(from.chunks_exact(width)).zip(logits) {
         elementwise::add_scaled(isa, to, from, 1.0 / (1.0 + exp(-logit)));
     }

@@ -117,7 +117,7 @@ pub(super) struct Heads<'a> {
 impl Heads<'_> {
     /// The rows of attention: for each head the rotated part of its query and the query as the latent sees it, then the
     /// key. A head's query has the part that is not rotated first.
-    pub fn absorb(&self, q: &[f32], kv: &[f32], dims: [[usize; 2]; 2], out: &mut [f32]) -> Result<()> {
+    pub(super) fn absorb(&self, q: &[f32], kv: &[f32], dims: [[usize; 2]; 2], out: &mut [f32]) -> Result<()> {
         let (s, [[rows, width], kv_dims]) = (self.latent.shape, dims);
         if width != s.queries()
             || kv_dims != [rows, s.compressed()]
@@ -153,7 +153,7 @@ impl Heads<'_> {
     }
 
     /// The values of all heads of attention's output `x`.
-    pub fn expand(&self, x: &[f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
+    pub(super) fn expand(&self, x: &[f32], [rows, width]: [usize; 2], out: &mut [f32]) -> Result<()> {
         let s = self.latent.shape;
         let dim = s.head_dim();
         if width != s.heads * dim || out.len() != rows * s.values() {

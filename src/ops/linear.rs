@@ -13,14 +13,14 @@ use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
 
 /// Scratch memory of one product; grows to the widest, then is reused.
 #[derive(Default)]
-pub struct Scratch {
+pub(super) struct Scratch {
     prepared: Prepared,
     /// For matrices with norms of their own: the input of one matrix, and its product.
     own: Prepared,
     part: Vec<f32>,
 }
 
-pub struct Linear<'a> {
+pub(super) struct Linear<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub scratch: &'a Mutex<Scratch>,
@@ -32,7 +32,7 @@ pub struct Linear<'a> {
 
 impl Linear<'_> {
     /// The product of the rows of `source`, `[rows, cols]`: `out` `[rows, width]`.
-    pub fn run(&self, source: Source, [rows, cols]: [usize; 2], out: &mut [f32]) -> Result<()> {
+    pub(super) fn run(&self, source: Source, [rows, cols]: [usize; 2], out: &mut [f32]) -> Result<()> {
         let (width, matrices) = (self.weights.width(), &self.weights.matrices);
         if self.check()? != cols || out.len() != rows * width {
             return Err(Error::internal("the rows are not as wide as the weights"));

@@ -151,7 +151,7 @@ const PIECE: usize = 256;
 
 impl Pass<'_, Mamba> {
     /// `x` `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
-    pub fn run(
+    pub(super) fn run(
         &self,
         scratch: &mut RecurrentScratch,
         x: &[f32],
@@ -174,7 +174,7 @@ impl Pass<'_, Mamba> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
+    pub(super) fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
         let (stride, kept) = (self.net.shape.drafted_row(), self.states.rows());
         for accepted in accepted {
             let inputs = Rows { inputs: self.states.accepted(&kept, self.layer, accepted)?, stride };

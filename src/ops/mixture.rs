@@ -14,11 +14,11 @@ use crate::kernels::rows::elementwise;
 use std::cell::RefCell;
 
 /// Rows up to which an expert is the work of one thread.
-pub const FEW: usize = 32;
+pub(super) const FEW: usize = 32;
 
 /// Memory of one mixture; grows to the largest, then is reused.
 #[derive(Default)]
-pub struct MixtureScratch {
+pub(super) struct MixtureScratch {
     routes: Routes,
     logits: Vec<f32>,
     /// `[rows * used, hidden]`: the output of each expert for each of its rows, by experts.
@@ -41,7 +41,7 @@ thread_local! {
     static OWN: RefCell<(Work, Mutex<Scratch>)> = RefCell::default();
 }
 
-pub struct Mixture<'a> {
+pub(super) struct Mixture<'a> {
     pub on: On<'a>,
     /// Memory of the products that all threads work on.
     pub scratch: &'a Mutex<Scratch>,
@@ -53,7 +53,7 @@ impl Mixture<'_> {
     /// The experts' outputs for the rows of `x`, added by their weights: `out`, as wide as `x`. Experts are added in ascending order, and the
     /// shared one last, so a row's sum does not depend on the other rows.
     /// The router sees the rows normed by its own norm, if it has one.
-    pub fn run(
+    pub(super) fn run(
         &self,
         scratch: &mut MixtureScratch,
         x: &[f32],

@@ -13,7 +13,7 @@ use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
 
 /// Source of the rows.
-pub enum Source<'a> {
+pub(super) enum Source<'a> {
     /// `[rows, cols]`.
     Rows(&'a [f32]),
     /// `x += y`, or `x += norm(y)`, then the rows of `x`. Both are `[rows, cols]`.
@@ -23,7 +23,7 @@ pub enum Source<'a> {
 }
 
 /// The input rows of a product.
-pub struct Rows<'a> {
+pub(super) struct Rows<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub source: Source<'a>,
@@ -36,14 +36,14 @@ pub struct Rows<'a> {
 
 /// Prepared rows; grows to the widest, then is reused.
 #[derive(Default)]
-pub struct Prepared {
+pub(super) struct Prepared {
     pub floats: Vec<f32>,
     pub ints: Ints,
 }
 
 /// Quantized rows of one kind.
 #[derive(Default)]
-pub struct Ints {
+pub(super) struct Ints {
     int8: Vec<Line>,
     /// One entry per row, for rows with one scale.
     rows: Vec<QuantRow>,
@@ -61,7 +61,7 @@ thread_local! {
 
 impl<'a> Rows<'a> {
     /// The rows in f32, `[rows, cols]`.
-    pub fn floats<'p>(&self, to: &'p mut Vec<f32>) -> &'p [f32]
+    pub(super) fn floats<'p>(&self, to: &'p mut Vec<f32>) -> &'p [f32]
     where
         'a: 'p,
     {
@@ -83,7 +83,7 @@ impl<'a> Rows<'a> {
 
     /// The rows in int8 with one scale each, for int8 weights `rotated` as these are. Rows are `tokens::padded(cols)` wide
     /// and end with zeros.
-    pub fn whole<'p>(&self, rotated: bool, to: &'p mut Ints) -> Activations<'p> {
+    pub(super) fn whole<'p>(&self, rotated: bool, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, tokens::padded(self.cols));
         let (int8, rows) = (grown_lines(&mut to.int8, count * width), grown(&mut to.rows, count));
         let (values, scales) = (SharedOut::new(int8), SharedOut::new(rows));
@@ -99,7 +99,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The rows in int8 with one scale per `block` columns, 32 or 256.
-    pub fn blocks<'p>(&self, block: usize, to: &'p mut Ints) -> BlockActivations<'p> {
+    pub(super) fn blocks<'p>(&self, block: usize, to: &'p mut Ints) -> BlockActivations<'p> {
         let (count, cols, columns) = (self.rows, self.cols, columns_of_sum(block));
         let int8 = grown_lines(&mut to.int8, count * cols);
         let scales = grown(&mut to.scales, count * cols / block);

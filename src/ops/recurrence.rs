@@ -34,12 +34,12 @@ pub(super) struct Heads {
 
 impl Heads {
     /// Elements of a row of outputs.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.count * self.dims[1]
     }
 
     /// Elements that `RecurrentScratch` keeps of each row.
-    pub fn scratch(&self) -> usize {
+    pub(super) fn scratch(&self) -> usize {
         self.channels + 2 * self.count + self.width()
     }
 
@@ -54,7 +54,7 @@ impl Heads {
     }
 
     /// Elements of a layer's state: the convolution's part, then the heads'.
-    pub fn state(&self) -> usize {
+    pub(super) fn state(&self) -> usize {
         self.convolution() + self.count * self.head()
     }
 }
@@ -72,7 +72,7 @@ pub(super) trait Recurrence: Sync {
 
 /// Convolved rows and two gates of each head; grows to the largest pass, then is reused.
 #[derive(Default)]
-pub struct RecurrentScratch {
+pub(super) struct RecurrentScratch {
     /// `[rows, channels]`.
     pub(super) mixed: Vec<f32>,
     /// `[rows, heads, 2]`.
@@ -108,7 +108,7 @@ fn room(buffer: &mut Vec<f32>, len: usize) -> Result<()> {
 
 impl<N: Recurrence> Pass<'_, N> {
     /// Runs the prepared rows through the states, to `RecurrentScratch::outputs`.
-    pub fn recur<'t>(
+    pub(super) fn recur<'t>(
         &self,
         scratch: &mut RecurrentScratch,
         taps: &Taps<'t, impl Fn(usize, Range<usize>) -> &'t [f32] + Sync>,

@@ -9,14 +9,20 @@ use crate::kernels::{Isa, Pool};
 
 /// The machine that the operations run on.
 #[derive(Clone, Copy)]
-pub struct On<'a> {
+pub(super) struct On<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
 }
 
 impl On<'_> {
     /// `norm` of each row.
-    pub fn norm(self, x: &[f32], [rows, width]: [usize; 2], norm: &Norm, out: &mut [f32]) -> Result<()> {
+    pub(super) fn norm(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        norm: &Norm,
+        out: &mut [f32],
+    ) -> Result<()> {
         check(norm, width)?;
         self.map(x.len(), [rows, width], out, &|row, out| {
             norm.apply(self.isa, &x[row * width..][..width], out);
@@ -24,7 +30,7 @@ impl On<'_> {
     }
 
     /// Rows of two matrices, each normed, side by side.
-    pub fn beside(
+    pub(super) fn beside(
         self,
         [(a, a_norm), (b, b_norm)]: [(&[f32], &Norm); 2],
         rows: usize,
@@ -41,7 +47,7 @@ impl On<'_> {
     }
 
     /// `norm` of the columns that begin at `from`, in place.
-    pub fn norm_columns(
+    pub(super) fn norm_columns(
         self,
         x: &mut [f32],
         [rows, width]: [usize; 2],
@@ -62,7 +68,7 @@ impl On<'_> {
     }
 
     /// `norm` of each part of a row, as wide as the norm, in place.
-    pub fn norm_parts(self, x: &mut [f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<()> {
+    pub(super) fn norm_parts(self, x: &mut [f32], [rows, width]: [usize; 2], norm: &Norm) -> Result<()> {
         let part = norm.weight.len();
         if part == 0 || !width.is_multiple_of(part) {
             return Err(Error::internal(format!("norms of {part} in rows of {width}")));
@@ -77,7 +83,7 @@ impl On<'_> {
     }
 
     /// The activation of `gate` times the columns of `inputs` from `from` on.
-    pub fn gated_columns(
+    pub(super) fn gated_columns(
         self,
         (gate, [rows, width]): (&[f32], [usize; 2]),
         (inputs, [input_rows, all]): (&[f32], [usize; 2]),
@@ -95,7 +101,7 @@ impl On<'_> {
     }
 
     /// `x *= by`.
-    pub fn scale(self, x: &mut [f32], [rows, width]: [usize; 2], by: f32) {
+    pub(super) fn scale(self, x: &mut [f32], [rows, width]: [usize; 2], by: f32) {
         let (work, shared) = (x.len(), SharedOut::new(x));
         self.pool.run_if_worth(work, rows, &|row| {
             // SAFETY: each task has a row of its own.
@@ -105,7 +111,7 @@ impl On<'_> {
     }
 
     /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
-    pub fn gated(
+    pub(super) fn gated(
         self,
         x: &[f32],
         [rows, width]: [usize; 2],
@@ -119,7 +125,7 @@ impl On<'_> {
     }
 
     /// `x` times the logistic function of `gate`, a row of which has so many columns.
-    pub fn logistic(
+    pub(super) fn logistic(
         self,
         (gate, gates): (&[f32], usize),
         x: &[f32],
@@ -143,7 +149,7 @@ impl On<'_> {
     }
 
     /// Parts the query and the gate of each head, which are side by side before the k and v heads.
-    pub fn split_gate(
+    pub(super) fn split_gate(
         self,
         x: &[f32],
         [rows, width]: [usize; 2],
@@ -171,7 +177,13 @@ impl On<'_> {
     }
 
     /// `x += y`, with `norm(y)` if there is a norm.
-    pub fn add(self, x: &mut [f32], y: &[f32], [rows, width]: [usize; 2], norm: Option<&Norm>) -> Result<()> {
+    pub(super) fn add(
+        self,
+        x: &mut [f32],
+        y: &[f32],
+        [rows, width]: [usize; 2],
+        norm: Option<&Norm>,
+    ) -> Result<()> {
         norm.map_or(Ok(()), |norm| check(norm, width))?;
         if [x.len(), y.len()] != [rows * width; 2] {
             return Err(Error::internal(format!("a sum of {} and {} elements", x.len(), y.len())));

@@ -42,7 +42,7 @@ const PIECE: usize = 512;
 
 impl Pass<'_, ShortConv> {
     /// `x` `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
-    pub fn run(
+    pub(super) fn run(
         &self,
         scratch: &mut RecurrentScratch,
         x: &[f32],
@@ -90,7 +90,7 @@ impl Pass<'_, ShortConv> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub fn advance(&self, accepted: &[Accepted]) -> Result<()> {
+    pub(super) fn advance(&self, accepted: &[Accepted]) -> Result<()> {
         let kept = self.states.rows();
         for accepted in accepted {
             let own = self.states.accepted(&kept, self.layer, accepted)?;

@@ -7,7 +7,7 @@ use crate::base::{Result, reserve};
 use std::ops::Range;
 
 /// Consecutive rows of one sequence.
-pub struct Span<'a> {
+pub(super) struct Span<'a> {
     pub rows: Range<usize>,
     pub slot: u32,
     /// The state before them is zero.
@@ -20,7 +20,7 @@ pub struct Span<'a> {
 
 impl<'a> Span<'a> {
     /// The spans of a batch.
-    pub fn all(batch: &'a RaggedBatch) -> Result<Vec<Self>> {
+    pub(super) fn all(batch: &'a RaggedBatch) -> Result<Vec<Self>> {
         let mut spans = Vec::new();
         reserve(&mut spans, batch.seqs.len(), "a step's states")?;
         spans.extend(batch.seqs.iter().zip(&batch.states).map(|(seq, state)| {
@@ -37,24 +37,24 @@ impl<'a> Span<'a> {
     }
 
     /// Accepted rows, which their sequence repeats.
-    pub fn of_accepted(accepted: &Accepted) -> Self {
+    pub(super) fn of_accepted(accepted: &Accepted) -> Self {
         let rows = 0..accepted.rows as usize;
         Self { rows, slot: accepted.slot, fresh: false, drafted: 0, saves: &[] }
     }
 
     /// The span of a row.
-    pub fn of(spans: &[Self], row: usize) -> &Self {
+    pub(super) fn of(spans: &[Self], row: usize) -> &Self {
         &spans[spans.partition_point(|span| span.rows.end <= row)]
     }
 
     /// The drafted rows of all spans.
-    pub fn drafted(spans: &[Self]) -> impl Iterator<Item = usize> {
+    pub(super) fn drafted(spans: &[Self]) -> impl Iterator<Item = usize> {
         spans.iter().flat_map(|span| span.rows.end - span.drafted..span.rows.end)
     }
 }
 
 /// Inputs of a short convolution.
-pub struct Taps<'a, R> {
+pub(super) struct Taps<'a, R> {
     pub kernel: usize,
     pub channels: usize,
     /// Some channels of a row.
@@ -65,7 +65,7 @@ pub struct Taps<'a, R> {
 
 impl<'a, R: Fn(usize, Range<usize>) -> &'a [f32]> Taps<'a, R> {
     /// The inputs of these channels that `row` convolves, the oldest first, with their weights.
-    pub fn of<'b>(
+    pub(super) fn of<'b>(
         &'b self,
         span: &Span,
         row: usize,
@@ -86,7 +86,7 @@ impl<'a, R: Fn(usize, Range<usize>) -> &'a [f32]> Taps<'a, R> {
 
     /// Appends a span's certain rows to the state in its slot, after copies of it to the slots of saves. `place` is a
     /// slot's part for the convolution.
-    pub fn append<'s>(&self, span: &Span, place: impl Fn(u32) -> &'s mut [f32]) {
+    pub(super) fn append<'s>(&self, span: &Span, place: impl Fn(u32) -> &'s mut [f32]) {
         let taps = self.kernel - 1;
         let append = |state: &mut [f32], rows: usize| {
             let kept = taps.saturating_sub(rows);

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 /// A tensor of zeros, whose pages the system provides when they are first written. `OutOfMemory`.
-pub fn zeros<T: WithDType>(what: &str, shape: &[usize]) -> Result<Tensor> {
+pub(super) fn zeros<T: WithDType>(what: &str, shape: &[usize]) -> Result<Tensor> {
     let elements = shape.iter().product();
     let data = zeroed::<T>(elements)
         .ok_or_else(|| Error::out_of_memory(what, elements.saturating_mul(size_of::<T>())))?;
@@ -14,7 +14,7 @@ pub fn zeros<T: WithDType>(what: &str, shape: &[usize]) -> Result<Tensor> {
 }
 
 /// Calls `f` with the bytes of a tensor of F32, F16 or U8.
-pub fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+pub(super) fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
     fn of<T: WithDType>(data: &[T]) -> &[u8] {
         // SAFETY: numbers have no padding, so they can be read as bytes.
         unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
@@ -29,7 +29,7 @@ pub fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T
 }
 
 /// Like `read_bytes`, for a function that changes the bytes.
-pub fn update_bytes<T>(x: &Tensor, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+pub(super) fn update_bytes<T>(x: &Tensor, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
     fn of<T: WithDType>(data: &mut [T]) -> &mut [u8] {
         // SAFETY: numbers have no padding and any bits are a valid number, so they can be read and written as bytes.
         unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
@@ -96,7 +96,7 @@ fn ours<T>(result: candle_core::Result<T>) -> Result<T> {
 }
 
 /// Like `vec![0; n]`, but `None` instead of an abort when memory runs out.
-pub fn zeroed<T: WithDType>(n: usize) -> Option<Vec<T>> {
+pub(super) fn zeroed<T: WithDType>(n: usize) -> Option<Vec<T>> {
     if n == 0 {
         return Some(Vec::new());
     }

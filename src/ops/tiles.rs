@@ -15,7 +15,7 @@ thread_local! {
 const PIECE: usize = 64;
 
 /// The columns of a tile in the rows of outputs.
-pub struct Columns<'a, 'b> {
+pub(super) struct Columns<'a, 'b> {
     pub out: &'a SharedOut<'b>,
     /// Elements of a row.
     pub stride: usize,
@@ -29,7 +29,7 @@ pub struct Columns<'a, 'b> {
 ///
 /// # Safety
 /// No other thread uses the tile in the span's slots, nor the columns in the span's rows.
-pub unsafe fn through<'s>(
+pub(super) unsafe fn through<'s>(
     span: &Span,
     columns: &Columns,
     place: impl Fn(u32) -> &'s mut [TileRow],

@@ -5,7 +5,7 @@ use super::state::SamplerState;
 use super::{Known, SamplingParams};
 
 /// A row of logits whose changes can be taken back.
-pub struct Row<'a> {
+pub(super) struct Row<'a> {
     pub logits: &'a mut [f32],
     /// Tokens and their logits before, in the order of changes.
     pub changes: &'a mut Vec<(u32, f32)>,
@@ -16,7 +16,7 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    pub fn adjust(&mut self, params: &SamplingParams, known: &Known, state: &SamplerState) {
+    pub(super) fn adjust(&mut self, params: &SamplingParams, known: &Known, state: &SamplerState) {
         for (token, bias) in &params.logit_bias {
             self.change(*token, |logit| logit + bias);
         }
@@ -51,7 +51,7 @@ impl Row<'_> {
         }
     }
 
-    pub fn undo(&mut self) {
+    pub(super) fn undo(&mut self) {
         for (token, logit) in self.changes.drain(..).rev() {
             self.logits[token as usize] = logit;
         }

@@ -30,7 +30,7 @@ pub enum Filter {
 }
 
 /// The order of Hugging Face's transformers, as far as it has these filters, except that `Typical` follows `MinP` there.
-pub const DEFAULT_ORDER: [Filter; 7] = [
+pub(super) const DEFAULT_ORDER: [Filter; 7] = [
     Filter::Temperature,
     Filter::TopNSigma,
     Filter::TopK,

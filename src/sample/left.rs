@@ -24,7 +24,7 @@ struct Packed {
     tops: Vec<f32>,
 }
 
-pub struct Scratch {
+pub(super) struct Scratch {
     /// Keys by which tokens are ordered, if not by their logits.
     pub keys: Vec<f32>,
     pub key_tops: Vec<f32>,
@@ -33,7 +33,7 @@ pub struct Scratch {
     pub lists: Lists,
 }
 
-pub struct Lists {
+pub(super) struct Lists {
     /// Places that are sorted.
     pub sorted: Vec<OrderKey>,
     /// Indices of the tokens that are kept.
@@ -65,7 +65,7 @@ impl Room {
 }
 
 /// A vector of `count` zeros.
-pub fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
+pub(super) fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
     let mut made = Vec::new();
     reserve(&mut made, count, "the sampler")?;
     made.resize(count, T::default());
@@ -73,7 +73,7 @@ pub fn filled<T: Clone + Default>(count: usize) -> Result<Vec<T>> {
 }
 
 /// A row, or the tokens that remain of it.
-pub struct Left<'a> {
+pub(super) struct Left<'a> {
     row: &'a [f32],
     row_tops: &'a [f32],
     packed: &'a mut Packed,
@@ -83,37 +83,37 @@ pub struct Left<'a> {
 
 impl<'a> Left<'a> {
     /// All of `row`. `row_tops` has the greatest of each `TOP` logits.
-    pub fn all(row: &'a [f32], row_tops: &'a [f32], room: &'a mut Room) -> (Self, &'a mut Scratch) {
+    pub(super) fn all(row: &'a [f32], row_tops: &'a [f32], room: &'a mut Room) -> (Self, &'a mut Scratch) {
         (Self { row, row_tops, packed: &mut room.packed, count: None }, &mut room.scratch)
     }
 
-    pub fn logits(&self) -> &[f32] {
+    pub(super) fn logits(&self) -> &[f32] {
         self.count.map_or(self.row, |count| &self.packed.logits[..count])
     }
 
-    pub fn tops(&self) -> &[f32] {
+    pub(super) fn tops(&self) -> &[f32] {
         self.count.map_or(self.row_tops, |count| &self.packed.tops[..count.div_ceil(TOP)])
     }
 
     /// The greatest remaining logit.
-    pub fn max(&self) -> f32 {
+    pub(super) fn max(&self) -> f32 {
         self.tops().iter().copied().fold(f32::NEG_INFINITY, f32::max)
     }
 
-    pub fn candidate(&self, at: usize) -> Candidate {
+    pub(super) fn candidate(&self, at: usize) -> Candidate {
         let token = if self.count.is_some() { self.packed.tokens[at] } else { at as u32 };
         Candidate { logit: self.logits()[at], token }
     }
 
     /// The logit of `token`, if it is among the remaining ones.
-    pub fn find(&self, token: u32) -> Option<f32> {
+    pub(super) fn find(&self, token: u32) -> Option<f32> {
         let Some(count) = self.count else { return self.row.get(token as usize).copied() };
         let at = self.packed.tokens[..count].binary_search(&token).ok()?;
         Some(self.packed.logits[at])
     }
 
     /// Keeps the tokens at these indices, which must be in ascending order.
-    pub fn keep(&mut self, isa: Isa, places: &[u32]) {
+    pub(super) fn keep(&mut self, isa: Isa, places: &[u32]) {
         let Packed { logits, tokens, tops: packed_tops } = &mut *self.packed;
         match self.count {
             Some(_) => {

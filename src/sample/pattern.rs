@@ -8,7 +8,7 @@ const MOST: usize = 1 << 16;
 
 /// A text to search for, and the length of its prefix that the stream ends with (Knuth, Morris and Pratt
 /// 1977).
-pub struct Pattern {
+pub(super) struct Pattern {
     bytes: Vec<u8>,
     /// `fallback[n]`: length of the longest proper prefix of the first n bytes that is also a suffix of them.
     fallback: Vec<u32>,
@@ -18,7 +18,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// `InvalidArgument` for a text that is too long or empty (any stream would complete it). Errors call it `name`.
-    pub fn new(text: &str, name: &dyn Display) -> Result<Self> {
+    pub(super) fn new(text: &str, name: &dyn Display) -> Result<Self> {
         if !(1..=MOST).contains(&text.len()) {
             return Err(Error::invalid(format!("{name} has {} bytes, not 1 to {MOST}", text.len())));
         }
@@ -40,22 +40,22 @@ impl Pattern {
 
     /// Length in bytes, at least 1.
     #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Number of the pattern's leading bytes that the stream ends with so far; less than `len`.
-    pub fn matched(&self) -> usize {
+    pub(super) fn matched(&self) -> usize {
         self.matched
     }
 
     /// Forgets the stream so far.
-    pub fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.matched = 0;
     }
 
     /// Takes the next byte. True if it completes the pattern.
-    pub fn advance(&mut self, byte: u8) -> bool {
+    pub(super) fn advance(&mut self, byte: u8) -> bool {
         let matched = self.after(self.matched, byte);
         let complete = matched == self.bytes.len();
         self.matched = if complete { self.fallback[matched] as usize } else { matched };
@@ -63,7 +63,7 @@ impl Pattern {
     }
 
     /// Whether `text` alone has the pattern in it.
-    pub fn is_in(&self, text: &[u8]) -> bool {
+    pub(super) fn is_in(&self, text: &[u8]) -> bool {
         let mut matched = 0;
         text.iter().any(|byte| {
             matched = self.after(matched, *byte);

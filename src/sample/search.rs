@@ -6,7 +6,7 @@ use crate::kernels::rows::logits::Scale;
 use crate::kernels::rows::places::{OrderKey, PILES, Range, between, pile};
 
 /// Keys and the logits that they belong to. The key of an impossible token is -infinity.
-pub struct Search<'a> {
+pub(super) struct Search<'a> {
     pub isa: Isa,
     pub keys: &'a [f32],
     /// The greatest of each `TOP` keys.
@@ -26,7 +26,7 @@ const PASSES: usize = 4;
 impl Search<'_> {
     /// The last of the fewest leading places that together weigh at least `wanted`, or `LAST`. `guess` is the number
     /// of places that may be enough.
-    pub fn reach(&self, wanted: f64, guess: usize, lists: &mut Lists) -> OrderKey {
+    pub(super) fn reach(&self, wanted: f64, guess: usize, lists: &mut Lists) -> OrderKey {
         let (mut high, mut sum) = (f32::INFINITY, 0.0);
         if guess.min(self.keys.len()) <= FEW {
             let bar = if self.keys.len() <= FEW { f32::MIN } else { self.bar(guess, &mut lists.sorted) };
@@ -44,7 +44,7 @@ impl Search<'_> {
     }
 
     /// Writes the first `count` places to `lists.sorted`, in order. Impossible tokens come last.
-    pub fn first(&self, count: usize, lists: &mut Lists) {
+    pub(super) fn first(&self, count: usize, lists: &mut Lists) {
         lists.sorted.clear();
         if count == 0 {
             return;

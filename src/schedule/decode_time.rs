@@ -27,7 +27,7 @@ struct Size {
     rows: f64,
 }
 
-pub struct DecodeTime {
+pub(super) struct DecodeTime {
     sizes: [Size; SIZES],
     steps: u64,
 }
@@ -46,7 +46,7 @@ fn size(rows: u64) -> usize {
 }
 
 impl DecodeTime {
-    pub fn observe(&mut self, work: Work, ns: f64) {
+    pub(super) fn observe(&mut self, work: Work, ns: f64) {
         self.steps += 1;
         let size = &mut self.sizes[size(work.rows)];
         let unseen = (self.steps - size.seen) as f64 / STALE;
@@ -58,13 +58,13 @@ impl DecodeTime {
         size.seen = self.steps;
     }
 
-    pub fn knows(&self, rows: u64) -> bool {
+    pub(super) fn knows(&self, rows: u64) -> bool {
         self.sizes[size(rows)].steps >= KNOWN
     }
 
     /// Nanoseconds of a step of `work`. `cost` scales measured times by the difference in work. Between two known
     /// sizes, the time is interpolated linearly. `None` if nothing is known about this many rows.
-    pub fn of(&self, work: Work, cost: &StepCost) -> Option<f64> {
+    pub(super) fn of(&self, work: Work, cost: &StepCost) -> Option<f64> {
         let at = size(work.rows);
         let known = |at: &usize| self.sizes[*at].steps >= KNOWN;
         if at >= EXACT || known(&at) {

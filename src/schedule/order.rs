@@ -27,24 +27,24 @@ impl Rank {
 pub(super) struct RankedQueue(VecDeque<SeqId>);
 
 impl RankedQueue {
-    pub fn reserve(&mut self, more: usize) -> Result<()> {
+    pub(super) fn reserve(&mut self, more: usize) -> Result<()> {
         let bytes = more.saturating_mul(size_of::<SeqId>());
         reserved(self.0.try_reserve(more), "the scheduler's queue", bytes)
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn get(&self, at: usize) -> Option<SeqId> {
+    pub(super) fn get(&self, at: usize) -> Option<SeqId> {
         self.0.get(at).copied()
     }
 
-    pub fn last(&self) -> Option<SeqId> {
+    pub(super) fn last(&self) -> Option<SeqId> {
         self.0.back().copied()
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = SeqId> + '_ {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = SeqId> + '_ {
         self.0.iter().copied()
     }
 
@@ -52,12 +52,12 @@ impl RankedQueue {
         self.0.partition_point(|&seq| slots[seq].rank < rank)
     }
 
-    pub fn insert(&mut self, slots: &SequenceSlots, seq: SeqId) {
+    pub(super) fn insert(&mut self, slots: &SequenceSlots, seq: SeqId) {
         let at = self.place(slots, slots[seq].rank);
         self.0.insert(at, seq);
     }
 
-    pub fn remove(&mut self, slots: &SequenceSlots, seq: SeqId) {
+    pub(super) fn remove(&mut self, slots: &SequenceSlots, seq: SeqId) {
         let at = self.place(slots, slots[seq].rank);
         debug_assert_eq!(self.get(at), Some(seq), "a sequence is not in the line of its state");
         self.0.remove(at);

@@ -73,46 +73,46 @@ pub(super) const BRANCHES: usize = 4;
 impl SequenceSlot {
     /// Maximum number of positions that it computes. The last sampled token is never run through the model, so it
     /// needs no position.
-    pub fn bound(&self) -> u32 {
+    pub(super) fn bound(&self) -> u32 {
         self.request.prompt_len + self.request.max_new - 1
     }
 
     /// Whether its next row is of the token sampled last.
-    pub fn decodes(&self) -> bool {
+    pub(super) fn decodes(&self) -> bool {
         self.len > self.request.prompt_len && self.computed + 1 == self.len
     }
 
     /// Number of rows that it needs before its next token.
-    pub fn missing(&self) -> u32 {
+    pub(super) fn missing(&self) -> u32 {
         self.len - self.computed
     }
 
     /// Number of rows, after the next `given` ones, before the first row that must give logits. Rows that are
     /// computed again have given theirs already.
-    pub fn rows_without_logits(&self, given: u32) -> u32 {
+    pub(super) fn rows_without_logits(&self, given: u32) -> u32 {
         let from = self.request.logits_from.map(|from| from.max(self.peak));
         let from = from.filter(|from| *from < self.request.prompt_len);
         from.map_or(u32::MAX, |from| from.saturating_sub(self.computed + given))
     }
 
     /// Whether all its tokens were sampled, so that its owner must `cancel` it.
-    pub fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.computed >= self.bound()
     }
 
     /// Maximum number of positions that it takes from the cache. The last row is always computed, because the next
     /// token is sampled from its logits.
-    pub fn reusable(&self) -> u32 {
+    pub(super) fn reusable(&self) -> u32 {
         self.request.reuse.limit.min(self.len - 1)
     }
 
     /// The key of the blocks before block `index`.
-    pub fn key_before(&self, index: usize) -> u64 {
+    pub(super) fn key_before(&self, index: usize) -> u64 {
         if index == 0 { self.request.reuse.salt } else { self.keys[index - 1] }
     }
 
     /// Computes the keys of full blocks for positions up to `to`.
-    pub fn extend_keys(&mut self, to: u32, block_size: u32, token: &dyn Fn(u32) -> u32) -> Result<()> {
+    pub(super) fn extend_keys(&mut self, to: u32, block_size: u32, token: &dyn Fn(u32) -> u32) -> Result<()> {
         let mut tokens = [0; cache::MAX_BLOCK_SIZE];
         let size = block_size as usize;
         let blocks = (to / block_size) as usize;
@@ -141,13 +141,13 @@ pub(super) struct SequenceSlots(Vec<SequenceSlot>);
 const KEPT_KEYS: usize = 16;
 
 impl SequenceSlots {
-    pub fn get(&self, seq: SeqId) -> Option<&SequenceSlot> {
+    pub(super) fn get(&self, seq: SeqId) -> Option<&SequenceSlot> {
         #[cfg(test)]
         lookups::add();
         self.0.get(seq.0 as usize).filter(|slot| slot.state != State::Absent)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (SeqId, &SequenceSlot)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SeqId, &SequenceSlot)> {
         #[cfg(test)]
         self.0.iter().for_each(|_| lookups::add());
         let slots = self.0.iter().enumerate().map(|(i, slot)| (SeqId(i as u32), slot));
@@ -155,7 +155,7 @@ impl SequenceSlots {
     }
 
     /// Puts a new sequence into an empty slot.
-    pub fn open(&mut self, seq: SeqId, request: Request, rank: Rank) -> Result<()> {
+    pub(super) fn open(&mut self, seq: SeqId, request: Request, rank: Rank) -> Result<()> {
         let index = seq.0 as usize;
         if index >= self.0.len() {
             let more = index + 1 - self.0.len();
@@ -187,7 +187,7 @@ impl SequenceSlots {
         Ok(())
     }
 
-    pub fn close(&mut self, seq: SeqId) {
+    pub(super) fn close(&mut self, seq: SeqId) {
         let slot = &mut self.0[seq.0 as usize];
         let mut keys = std::mem::take(&mut slot.keys);
         if keys.capacity() > KEPT_KEYS {
@@ -223,7 +223,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub fn new(lanes: u32, blocks: u32) -> Result<Self> {
+    pub(super) fn new(lanes: u32, blocks: u32) -> Result<Self> {
         let count = lanes as usize;
         let (mut tables, mut free) = (Vec::new(), Vec::new());
         let reserved = tables.try_reserve_exact(count).and_then(|()| free.try_reserve_exact(count));
@@ -236,12 +236,12 @@ impl Lanes {
     }
 
     /// Takes a lane with an empty table.
-    pub fn take(&mut self) -> Option<u32> {
+    pub(super) fn take(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
     /// Returns a lane, whose table must be empty again.
-    pub fn give_back(&mut self, lane: u32) {
+    pub(super) fn give_back(&mut self, lane: u32) {
         let table = &mut self.tables[lane as usize];
         debug_assert!(table.is_empty());
         if table.capacity() > self.keep {
@@ -250,11 +250,11 @@ impl Lanes {
         self.free.push(lane);
     }
 
-    pub fn table(&self, lane: u32) -> &BlockTable {
+    pub(super) fn table(&self, lane: u32) -> &BlockTable {
         &self.tables[lane as usize]
     }
 
-    pub fn table_mut(&mut self, lane: u32) -> &mut BlockTable {
+    pub(super) fn table_mut(&mut self, lane: u32) -> &mut BlockTable {
         &mut self.tables[lane as usize]
     }
 }

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use std::fmt;
 
 /// Maximum number of values of a text; names count too.
-pub const MAX_VALUES: usize = 1 << 20;
+pub(super) const MAX_VALUES: usize = 1 << 20;
 /// Maximum nesting of lists and objects. A chat adds a few levels around arguments and schemas, and a template's
 /// values may be 64 deep.
-pub const MAX_DEPTH: usize = 48;
+pub(super) const MAX_DEPTH: usize = 48;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
@@ -24,7 +24,7 @@ pub enum Json {
 }
 
 /// The fields of an object, in the order of the text. If names are equal, the last one counts.
-pub type Fields = Vec<(String, Json)>;
+pub(super) type Fields = Vec<(String, Json)>;
 
 impl Json {
     /// Parses a text. Returns the tree and its number of values. `InvalidArgument`, with the place, for invalid
@@ -79,7 +79,7 @@ impl Json {
 }
 
 /// The last field with this name; None if it is missing or null.
-pub fn field<'a>(fields: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
+pub(super) fn field<'a>(fields: &'a [(String, Json)], name: &str) -> Option<&'a Json> {
     let found = fields.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value);
     found.filter(|value| **value != Json::Null)
 }
@@ -113,7 +113,7 @@ impl Serialize for Json {
 }
 
 /// Limits of a tree.
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Number of values that are still allowed, of which each name counts as `name`.
     pub values: Cell<usize>,
     pub name: usize,
@@ -126,13 +126,13 @@ pub struct Bounds {
 
 impl Bounds {
     /// Deserializes a tree within the limits.
-    pub fn tree(&self) -> Tree<'_> {
+    pub(super) fn tree(&self) -> Tree<'_> {
         Tree { bounds: self, depth: self.depth }
     }
 }
 
 #[derive(Clone, Copy)]
-pub struct Tree<'a> {
+pub(super) struct Tree<'a> {
     bounds: &'a Bounds,
     depth: usize,
 }

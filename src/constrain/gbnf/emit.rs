@@ -22,7 +22,7 @@ struct Emitter<'a> {
 }
 
 /// Emits at least one rule; the output matches the first.
-pub fn lark(rules: &[Node]) -> String {
+pub(super) fn lark(rules: &[Node]) -> String {
     let mut emitter = Emitter { rules, found: vec![Found::Not; rules.len()], runs: HashMap::new() };
     emitter.regular_rule(0);
     let mut out = format!("start: {}\n", emitter.rule_name(0));

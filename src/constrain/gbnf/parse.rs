@@ -13,7 +13,7 @@ struct Parser<'a> {
 }
 
 /// The rules; the first is root.
-pub fn rules(text: &str) -> Parsed<Vec<Node>> {
+pub(super) fn rules(text: &str) -> Parsed<Vec<Node>> {
     let mut parser = Parser { rest: text, line: 1, names: HashMap::new(), rules: Vec::new() };
     parser.rule_number("root");
     parser.space(true);

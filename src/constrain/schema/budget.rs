@@ -4,15 +4,15 @@ use super::Refusal;
 use crate::text::watch;
 use serde_json::Value;
 
-pub struct Budget(u32);
+pub(super) struct Budget(u32);
 
 impl Budget {
-    pub fn new(steps: u32) -> Self {
+    pub(super) fn new(steps: u32) -> Self {
         Self(steps)
     }
 
     /// Fails also when the time is up (`text::watch`).
-    pub fn spend(&mut self, steps: usize) -> Result<(), Refusal> {
+    pub(super) fn spend(&mut self, steps: usize) -> Result<(), Refusal> {
         if watch::is_over() {
             return Err(Refusal::new("rewriting it takes too long"));
         }
@@ -22,7 +22,7 @@ impl Budget {
     }
 
     /// Spends the steps of copying `value`.
-    pub fn spend_on(&mut self, value: &Value) -> Result<(), Refusal> {
+    pub(super) fn spend_on(&mut self, value: &Value) -> Result<(), Refusal> {
         self.spend(1)?;
         match value {
             Value::Array(all) => all.iter().try_for_each(|one| self.spend_on(one)),

@@ -5,7 +5,7 @@ use crate::text::watch;
 use serde_json::Value;
 
 /// JSON Schema's equality: 1.0 equals 1, and the order of keys does not count.
-pub fn equal(a: &Value, b: &Value) -> bool {
+pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
@@ -16,7 +16,7 @@ pub fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-pub fn is_of_type(value: &Value, name: &str) -> bool {
+pub(super) fn is_of_type(value: &Value, name: &str) -> bool {
     match (name, value) {
         ("null", Value::Null)
         | ("boolean", Value::Bool(_))
@@ -30,7 +30,7 @@ pub fn is_of_type(value: &Value, name: &str) -> bool {
 }
 
 /// `type` as a list of names.
-pub fn types(of: &Value) -> Vec<&str> {
+pub(super) fn types(of: &Value) -> Vec<&str> {
     match of {
         Value::String(name) => vec![name],
         Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),
@@ -55,7 +55,7 @@ fn any(checks: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     all(checks.into_iter().map(|check| check.map(|yes| !yes))).map(|no| !no)
 }
 
-pub struct Checker<'a> {
+pub(super) struct Checker<'a> {
     pub definitions: &'a [Value],
     /// Number of schemas that may still be visited.
     pub steps: u32,
@@ -66,17 +66,17 @@ pub struct Checker<'a> {
 const DEEPEST: u32 = 200;
 
 impl<'a> Checker<'a> {
-    pub fn definition(&self, reference: &Value) -> Option<&'a Value> {
+    pub(super) fn definition(&self, reference: &Value) -> Option<&'a Value> {
         let number = reference.as_str()?.strip_prefix(DEFINITION)?;
         self.definitions.get(number.parse::<usize>().ok()?)
     }
 
-    pub fn step(&mut self) -> Option<()> {
+    pub(super) fn step(&mut self) -> Option<()> {
         self.steps_of(1)
     }
 
     /// Also returns None when the time is up; the rewrite then ends at its next step.
-    pub fn steps_of(&mut self, count: usize) -> Option<()> {
+    pub(super) fn steps_of(&mut self, count: usize) -> Option<()> {
         if watch::is_over() {
             self.steps = 0;
         }
@@ -86,7 +86,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Spends the steps of copying `value`.
-    pub fn copies(&mut self, value: &Value) -> Option<()> {
+    pub(super) fn copies(&mut self, value: &Value) -> Option<()> {
         match value {
             Value::Array(all) => all.iter().try_for_each(|one| self.copies(one)),
             Value::Object(fields) => fields.values().try_for_each(|one| self.copies(one)),
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Runs `look` one level deeper, unless that is too deep.
-    pub fn deeper<T>(&mut self, look: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+    pub(super) fn deeper<T>(&mut self, look: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         self.step().filter(|()| self.depth < DEEPEST)?;
         self.depth += 1;
         let found = look(self);
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Returns yes if every value that is not an object is valid.
-    pub fn of_objects(&mut self, schema: &Value) -> bool {
+    pub(super) fn of_objects(&mut self, schema: &Value) -> bool {
         let all = |checker: &mut Self, (keyword, of): (&String, &Value)| match keyword.as_str() {
             "$ref" => checker.definition(of).is_some_and(|schema| checker.of_objects(schema)),
             "allOf" => of.as_array().is_some_and(|all| all.iter().all(|one| checker.of_objects(one))),
@@ -115,7 +115,7 @@ impl<'a> Checker<'a> {
         self.deeper(fields) == Some(true)
     }
 
-    pub fn valid(&mut self, schema: &Value, value: &Value) -> Option<bool> {
+    pub(super) fn valid(&mut self, schema: &Value, value: &Value) -> Option<bool> {
         self.deeper(|checker| checker.all_valid(schema, value))
     }
 
@@ -232,7 +232,7 @@ fn text_keyword(keyword: &str, of: &Value, text: &str) -> Option<bool> {
 }
 
 /// The type to which a keyword applies; it does not restrict values of other types.
-pub fn type_of(keyword: &str) -> Option<&'static str> {
+pub(super) fn type_of(keyword: &str) -> Option<&'static str> {
     match keyword {
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => Some("number"),
         "minLength" | "maxLength" | "pattern" | "format" => Some("string"),

@@ -30,7 +30,7 @@ const INNER: [&str; 9] = [
 const NAMED: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
 
 /// Closes the objects of a schema. An object whose schema is combined from several stays open.
-pub fn closed(mut schema: Value) -> Value {
+pub(super) fn closed(mut schema: Value) -> Value {
     if !is_put_together(&schema) {
         close(&mut schema);
     }

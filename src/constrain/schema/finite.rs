@@ -14,7 +14,7 @@ fn search(pattern: &str) -> RegexAst {
 }
 
 /// The texts in which `pattern` (Rust's syntax) is found; None if there are too many.
-pub fn texts(pattern: &str) -> Option<Vec<String>> {
+pub(super) fn texts(pattern: &str) -> Option<Vec<String>> {
     if pattern.len() > LONGEST_PATTERN {
         return None;
     }
@@ -71,7 +71,7 @@ impl Walk {
 
 /// Whether each text is one of `names` or contains a match of one of `patterns`. False if it cannot be
 /// decided.
-pub fn are_all(patterns: &[&str], names: &[&str]) -> bool {
+pub(super) fn are_all(patterns: &[&str], names: &[&str]) -> bool {
     if patterns.iter().chain(names).map(|text| text.len()).sum::<usize>() > LONGEST_PATTERN {
         return false;
     }

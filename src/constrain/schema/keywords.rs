@@ -4,7 +4,7 @@ use super::Refusal;
 use serde_json::{Map, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Draft {
+pub(super) enum Draft {
     Four,
     Six,
     Seven,
@@ -16,7 +16,7 @@ use Draft::*;
 
 impl Draft {
     /// The draft of a schema's `$schema`; the latest if it is missing or unknown.
-    pub fn of(uri: Option<&str>) -> Self {
+    pub(super) fn of(uri: Option<&str>) -> Self {
         let parts = [("draft-04", Four), ("draft-06", Six), ("draft-07", Seven), ("draft/2019-09", Of2019)];
         let uri = uri.unwrap_or_default();
         parts.iter().find(|(part, _)| uri.contains(part)).map_or(Of2020, |(_, draft)| *draft)
@@ -25,7 +25,7 @@ impl Draft {
 
 /// The kind of value that a keyword has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub(super) enum Holds {
     Schema,
     Schemas,
     /// Schemas by property name or pattern.
@@ -96,13 +96,13 @@ const KEYWORDS: &[(&str, Holds, Draft, Draft)] = &[
 ];
 
 /// The kind of value of a keyword; None for annotations and for keywords that the draft lacks.
-pub fn holds(keyword: &str, draft: Draft) -> Option<Holds> {
+pub(super) fn holds(keyword: &str, draft: Draft) -> Option<Holds> {
     let known = |row: &&(&str, Holds, Draft, Draft)| row.0 == keyword && row.2 <= draft && draft <= row.3;
     KEYWORDS.iter().find(known).map(|row| row.1)
 }
 
 /// The schemas of a keyword that holds some.
-pub fn schemas(holds: Option<Holds>, of: &Value) -> Vec<&Value> {
+pub(super) fn schemas(holds: Option<Holds>, of: &Value) -> Vec<&Value> {
     match (holds, of) {
         // `items` is a list in older drafts.
         (Some(Schema | Schemas), Value::Array(all)) => all.iter().collect(),
@@ -113,7 +113,7 @@ pub fn schemas(holds: Option<Holds>, of: &Value) -> Vec<&Value> {
 }
 
 /// Applies `change` to the schemas directly within a normal schema.
-pub fn each_below(
+pub(super) fn each_below(
     fields: &mut Map<String, Value>,
     change: &mut dyn FnMut(&mut Value) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
@@ -129,5 +129,5 @@ pub fn each_below(
 }
 
 /// Keywords that apply other schemas to the same value.
-pub const IN_PLACE: [&str; 10] =
+pub(super) const IN_PLACE: [&str; 10] =
     ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "$dynamicRef"];

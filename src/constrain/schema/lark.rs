@@ -4,7 +4,7 @@ use super::{JsonOptions, prepared};
 use serde_json::Value;
 
 /// Rewrites the schemas of a grammar for llguidance.
-pub fn lark(text: &str, options: JsonOptions) -> Result<String, String> {
+pub(crate) fn lark(text: &str, options: JsonOptions) -> Result<String, String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {

@@ -18,7 +18,7 @@ mod rewrite;
 mod rules;
 mod spelling;
 
-pub use lark::lark;
+pub(super) use lark::lark;
 pub use spelling::{JsonOptions, WhiteSpace};
 
 use budget::Budget;
@@ -30,7 +30,7 @@ use spelling::Guidance;
 
 /// The reason why a schema is refused.
 #[derive(Debug, PartialEq)]
-pub struct Refusal(String);
+pub(super) struct Refusal(String);
 
 impl Refusal {
     fn new(why: impl Into<String>) -> Self {
@@ -44,7 +44,7 @@ type Rule = fn(&mut Rewriter, &mut Fields) -> Result<(), Refusal>;
 const STEPS: u32 = 400_000;
 
 /// The schema in `text`, rewritten for llguidance.
-pub fn prepare(text: &str, options: JsonOptions) -> Result<Value, String> {
+pub(super) fn prepare(text: &str, options: JsonOptions) -> Result<Value, String> {
     let schema: Value = serde_json::from_str(text).map_err(|e| format!("not a JSON schema: {e}"))?;
     prepared(&schema, options).map_err(|refusal| refusal.0)
 }

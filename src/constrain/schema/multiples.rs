@@ -9,14 +9,14 @@ use serde_json::{Number, Value};
 
 /// The value of a `multipleOf`: `coef` / 10^`exp`, with the smallest possible `exp`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Multiple {
+pub(super) struct Multiple {
     coef: u64,
     exp: u32,
 }
 
 impl Multiple {
     /// Reads a number as it is written. None if its digits do not fit u64, or if it is not above 0.
-    pub fn of(value: &Value) -> Option<Self> {
+    pub(super) fn of(value: &Value) -> Option<Self> {
         let text = value.as_number()?.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -35,7 +35,7 @@ impl Multiple {
     }
 
     /// The least common multiple of both.
-    pub fn lcm(self, other: Self) -> Option<Self> {
+    pub(super) fn lcm(self, other: Self) -> Option<Self> {
         let exp = self.exp.max(other.exp);
         let scaled = |of: Self| of.coef.checked_mul(10u64.checked_pow(exp - of.exp)?);
         let (a, b) = (scaled(self)?, scaled(other)?);
@@ -82,7 +82,7 @@ fn refusal(value: &Value) -> Refusal {
 }
 
 /// Merges the numbers of a schema and its `allOf` into one.
-pub fn one(_: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
+pub(super) fn one(_: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     let mut all = Vec::new();
     gather(fields, &mut all);
     let Some((first, rest)) = all.split_first() else { return Ok(()) };
@@ -142,7 +142,7 @@ impl Sum {
 }
 
 /// Refuses numbers that llguidance may merge with each other if the result would be too large.
-pub fn meet<'a>(
+pub(super) fn meet<'a>(
     root: &'a Value,
     definitions: impl Iterator<Item = &'a Value> + Clone,
 ) -> Result<(), Refusal> {

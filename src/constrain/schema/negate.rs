@@ -11,7 +11,7 @@ const MOST_TEXT: usize = 2000;
 
 impl Checker<'_> {
     /// None if the schema cannot be negated.
-    pub fn negated(&mut self, schema: &Value) -> Option<Value> {
+    pub(super) fn negated(&mut self, schema: &Value) -> Option<Value> {
         self.deeper(|checker| checker.some_broken(schema))
     }
 

@@ -9,20 +9,20 @@ use super::refer::{ReferenceIndex, Scope};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-pub type Fields = Map<String, Value>;
+pub(super) type Fields = Map<String, Value>;
 
 const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
 
 /// Prefix of a reference to a definition, before its number.
-pub const DEFINITION: &str = "#/$defs/";
+pub(super) const DEFINITION: &str = "#/$defs/";
 
 /// A schema, and the targets of its references and of those in the definitions.
-pub struct Normal {
+pub(super) struct Normal {
     pub root: Value,
     pub definitions: Vec<Value>,
 }
 
-pub fn normal(schema: &Value, budget: &mut Budget) -> Result<Normal, Refusal> {
+pub(super) fn normal(schema: &Value, budget: &mut Budget) -> Result<Normal, Refusal> {
     let draft = Draft::of(schema.get("$schema").and_then(Value::as_str));
     let references = ReferenceIndex::of(schema, draft, budget)?;
     let mut reader =

@@ -12,7 +12,7 @@ fn is_exact(number: &Number) -> bool {
 }
 
 /// Checks all numbers of a `const` or an `enum`.
-pub fn exact(keyword: &str, value: &Value) -> Result<(), Refusal> {
+pub(super) fn exact(keyword: &str, value: &Value) -> Result<(), Refusal> {
     match value {
         Value::Number(number)
             if !is_exact(number) || number.as_f64().is_some_and(|n| n.abs() > MOST_BOUND) =>
@@ -26,7 +26,7 @@ pub fn exact(keyword: &str, value: &Value) -> Result<(), Refusal> {
 }
 
 /// Checks the number of `minimum` and similar keywords; draft 4 also has `true` and `false`.
-pub fn bound(keyword: &str, value: &Value) -> Result<Value, Refusal> {
+pub(super) fn bound(keyword: &str, value: &Value) -> Result<Value, Refusal> {
     match value {
         Value::Bool(_) => Ok(value.clone()),
         Value::Number(number) if number.as_f64().is_some_and(|bound| bound.abs() > MOST_BOUND) => {
@@ -41,7 +41,7 @@ pub fn bound(keyword: &str, value: &Value) -> Result<Value, Refusal> {
 }
 
 /// Checks the number of `maxItems` and similar keywords; 2.0 is 2.
-pub fn size(keyword: &str, value: &Value) -> Result<Value, Refusal> {
+pub(super) fn size(keyword: &str, value: &Value) -> Result<Value, Refusal> {
     let whole = value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..=MOST_BOUND).contains(n));
     match (value.as_u64(), whole) {
         (Some(n), _) => Ok(n.into()),

@@ -24,7 +24,7 @@ const TYPES: [(&str, &[&str]); 7] = [
 
 impl<'a> Checker<'a> {
     /// True if no value is valid under all of `schemas`.
-    pub fn empty<'s>(&mut self, schemas: &[&'s Value]) -> bool
+    pub(super) fn empty<'s>(&mut self, schemas: &[&'s Value]) -> bool
     where
         'a: 's,
     {
@@ -136,7 +136,7 @@ fn listed<'s>(atom: &&'s Value) -> Option<&'s [Value]> {
     }
 }
 
-pub fn texts(of: Option<&Value>) -> impl Iterator<Item = &str> {
+pub(super) fn texts(of: Option<&Value>) -> impl Iterator<Item = &str> {
     of.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
@@ -176,6 +176,6 @@ fn members<'s>(atoms: &[&'s Value], name: &str) -> Vec<&'s Value> {
 }
 
 /// Returns true if no two values are equal.
-pub fn are_distinct(values: &[Value]) -> bool {
+pub(super) fn are_distinct(values: &[Value]) -> bool {
     values.iter().enumerate().all(|(n, a)| values[..n].iter().all(|b| !equal(a, b)))
 }

@@ -28,14 +28,14 @@ const SIDES: [(Side, &str, &str); 2] =
 
 /// Fractional bounds by their whole part: the one closest to it, as a distance from 0.
 #[derive(Default)]
-pub struct Ranges {
+pub(super) struct Ranges {
     above: HashMap<u64, f64>,
     below: HashMap<u64, f64>,
 }
 
 impl Ranges {
     /// Records the bounds of a schema.
-    pub fn note(&mut self, fields: &Fields) {
+    pub(super) fn note(&mut self, fields: &Fields) {
         for (side, inclusive, exclusive) in SIDES {
             // A bound from above closes the range towards 0 if it is above 0.
             let (far, sign) =
@@ -51,7 +51,7 @@ impl Ranges {
     }
 
     /// Rewrites the bounds of a schema and of those within it.
-    pub fn close(&self, schema: &mut Value) -> Result<(), Refusal> {
+    pub(super) fn close(&self, schema: &mut Value) -> Result<(), Refusal> {
         let Value::Object(fields) = schema else { return Ok(()) };
         self.close_own(fields)?;
         each_below(fields, &mut |one| self.close(one))

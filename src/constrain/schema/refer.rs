@@ -7,14 +7,14 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// A schema with an identifier, to which references below it are relative; an index of `ReferenceIndex::resources`.
-pub type Scope = usize;
+pub(super) type Scope = usize;
 
 struct Resource<'a> {
     schema: &'a Value,
     uri: String,
 }
 
-pub struct ReferenceIndex<'a> {
+pub(super) struct ReferenceIndex<'a> {
     draft: Draft,
     resources: Vec<Resource<'a>>,
     /// Scopes by the schema's address.
@@ -25,7 +25,7 @@ pub struct ReferenceIndex<'a> {
 }
 
 impl<'a> ReferenceIndex<'a> {
-    pub fn of(root: &'a Value, draft: Draft, budget: &mut Budget) -> Result<Self, Refusal> {
+    pub(super) fn of(root: &'a Value, draft: Draft, budget: &mut Budget) -> Result<Self, Refusal> {
         let (resources, anchors) = (Vec::new(), HashMap::new());
         let mut references =
             Self { draft, resources, scopes: HashMap::new(), by_uri: HashMap::new(), anchors };
@@ -42,12 +42,12 @@ impl<'a> ReferenceIndex<'a> {
         scope
     }
 
-    pub fn root(&self) -> Scope {
+    pub(super) fn root(&self) -> Scope {
         0
     }
 
     /// The scope of a schema that has an identifier.
-    pub fn scope(&self, schema: &Value) -> Option<Scope> {
+    pub(super) fn scope(&self, schema: &Value) -> Option<Scope> {
         self.scopes.get(&(&raw const *schema)).copied()
     }
 
@@ -81,7 +81,7 @@ impl<'a> ReferenceIndex<'a> {
     }
 
     /// The schema that `reference` in `scope` leads to, and its scope.
-    pub fn find(&self, reference: &str, scope: Scope) -> Result<(&'a Value, Scope), Refusal> {
+    pub(super) fn find(&self, reference: &str, scope: Scope) -> Result<(&'a Value, Scope), Refusal> {
         let nowhere = || Refusal::new(format!("the reference {reference} leads to nothing in this schema"));
         let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let scope = match uri {

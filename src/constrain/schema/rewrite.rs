@@ -15,7 +15,7 @@ const PROOF: u32 = 10_000;
 /// Parsed JSON is nested at most 127 deep; rewriting deepens it.
 const DEEPEST: u32 = 300;
 
-pub struct Rewriter<'a> {
+pub(super) struct Rewriter<'a> {
     pub definitions: &'a [Value],
     pub budget: &'a mut Budget,
     pub depth: u32,
@@ -33,27 +33,27 @@ pub struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    pub fn refuse(&self, why: impl Into<String>) -> Result<(), Refusal> {
+    pub(super) fn refuse(&self, why: impl Into<String>) -> Result<(), Refusal> {
         if self.lenient { Ok(()) } else { Err(Refusal::new(why)) }
     }
 
     /// Runs `look` and counts its steps, which are cheaper than those of a rewrite.
-    pub fn check<T>(&mut self, look: impl FnOnce(&mut Checker<'a>) -> T) -> Result<T, Refusal> {
+    pub(super) fn check<T>(&mut self, look: impl FnOnce(&mut Checker<'a>) -> T) -> Result<T, Refusal> {
         let mut checker = Checker { definitions: self.definitions, steps: PROOF, depth: 0 };
         let found = look(&mut checker);
         self.budget.spend((PROOF - checker.steps) as usize / 8 + 1)?;
         Ok(found)
     }
 
-    pub fn empty(&mut self, schemas: &[&Value]) -> Result<bool, Refusal> {
+    pub(super) fn empty(&mut self, schemas: &[&Value]) -> Result<bool, Refusal> {
         self.check(|checker| checker.empty(schemas))
     }
 
-    pub fn negated(&mut self, schema: &Value) -> Result<Option<Value>, Refusal> {
+    pub(super) fn negated(&mut self, schema: &Value) -> Result<Option<Value>, Refusal> {
         self.check(|checker| checker.negated(schema))
     }
 
-    pub fn schema(&mut self, schema: Value) -> Result<Value, Refusal> {
+    pub(super) fn schema(&mut self, schema: Value) -> Result<Value, Refusal> {
         self.budget.spend(1)?;
         if self.depth == DEEPEST {
             return Err(Refusal::new("it is too deep when it is rewritten"));

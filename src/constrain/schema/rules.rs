@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
 /// Applied in this order: a rule does not see the keywords added by later ones.
-pub const RULES: &[Rule] = &[
+pub(super) const RULES: &[Rule] = &[
     dynamic,
     unevaluated,
     format,

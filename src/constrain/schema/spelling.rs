@@ -43,7 +43,7 @@ const BLANKS: [&str; 4] = ["whitespace_pattern", "whitespace_flexible", "item_se
 /// Escapes that give each character one spelling: a key then has one spelling.
 const SHORT_ESCAPES: &str = "nrbtf\\\"";
 
-pub struct Guidance {
+pub(super) struct Guidance {
     fields: Fields,
     pub known_formats: bool,
     pub coerce: bool,
@@ -51,7 +51,7 @@ pub struct Guidance {
 }
 
 impl Guidance {
-    pub fn of(guidance: Option<&Value>, options: JsonOptions) -> Result<Self, Refusal> {
+    pub(super) fn of(guidance: Option<&Value>, options: JsonOptions) -> Result<Self, Refusal> {
         let mut fields = match guidance {
             None => Fields::new(),
             Some(Value::Object(fields)) => fields.clone(),
@@ -78,7 +78,7 @@ impl Guidance {
     }
 
     /// With `free_keys`, an unlisted key must not be another spelling of a listed one.
-    pub fn spelling(mut self, free_keys: bool, controls: bool) -> Result<Fields, Refusal> {
+    pub(super) fn spelling(mut self, free_keys: bool, controls: bool) -> Result<Fields, Refusal> {
         let general = self.fields.get("json_allow_general_unicode_escapes") == Some(&Value::Bool(true));
         let escapes = self.fields.get("json_allowed_escapes").and_then(Value::as_str);
         match (free_keys, escapes) {

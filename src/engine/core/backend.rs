@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The operations of a pass, and the CPU threads for the rest of a step.
-pub struct Backend {
+pub(crate) struct Backend {
     pub ops: Box<dyn OpSet>,
     pub pool: Arc<Pool>,
     pub isa: Isa,
@@ -56,7 +56,7 @@ impl Backend {
     /// One backend for each device of `config`. A single device uses `pool`; several get pools of their own that
     /// share its number of threads. `Unsupported` if the machine lacks what is asked for, or if the devices are of
     /// several types.
-    pub fn all(config: &EngineConfig, pool: &Arc<Pool>) -> Result<Vec<Self>> {
+    pub(crate) fn all(config: &EngineConfig, pool: &Arc<Pool>) -> Result<Vec<Self>> {
         let devices = devices(&config.device)?;
         let mut all: Vec<Self> = Vec::new();
         for device in &devices {
@@ -90,12 +90,12 @@ impl Backend {
     }
 
     /// Number of samplers: one for each thread that may sample.
-    pub fn samplers(&self, config: &EngineConfig) -> usize {
+    pub(crate) fn samplers(&self, config: &EngineConfig) -> usize {
         self.pool.threads().min(config.max_batch_size as usize)
     }
 
     /// Bytes that `hold` will take for these models, or fewer. Weights that are on the device already count 0.
-    pub fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> Result<u64> {
+    pub(crate) fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> Result<u64> {
         let (mut seen, mut bytes) = (HashSet::new(), 0);
         for loaded in models {
             loaded.model.weights(&mut |weight| {
@@ -107,7 +107,7 @@ impl Backend {
     }
 
     /// Uploads the weights to the device.
-    pub fn hold(&self, loaded: &Loaded) -> Result<()> {
+    pub(crate) fn hold(&self, loaded: &Loaded) -> Result<()> {
         loaded.model.weights(&mut |weight| self.ops.hold(weight))
     }
 }

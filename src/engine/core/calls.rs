@@ -7,16 +7,16 @@ use crate::engine::request::sequence::Sequence;
 
 /// Runs between two steps. If the thread dies, the call is dropped with its reply channel, and the caller learns
 /// of that.
-pub type Call = Box<dyn FnOnce(&mut Core) + Send>;
+pub(crate) type Call = Box<dyn FnOnce(&mut Core) + Send>;
 
-pub enum Work {
+pub(crate) enum Work {
     Sequence(Box<Sequence>),
     /// A call of a host thread, which waits for it.
     Call(Call),
 }
 
 impl Work {
-    pub fn sequence(&self) -> Option<&Sequence> {
+    pub(crate) fn sequence(&self) -> Option<&Sequence> {
         if let Self::Sequence(sequence) = self { Some(sequence) } else { None }
     }
 }

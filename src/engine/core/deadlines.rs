@@ -7,12 +7,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 #[derive(Default)]
-pub struct Deadlines(BinaryHeap<Reverse<(u64, RequestId)>>);
+pub(super) struct Deadlines(BinaryHeap<Reverse<(u64, RequestId)>>);
 
 impl Deadlines {
     /// Keeps the heap at no more than about four deadlines per live sequence, even if the earliest deadline is far
     /// away.
-    pub fn push(&mut self, deadline: u64, id: RequestId, sequences: &Sequences) -> Result<()> {
+    pub(super) fn push(&mut self, deadline: u64, id: RequestId, sequences: &Sequences) -> Result<()> {
         if self.0.len() > 4 * sequences.len() + 64 {
             self.0.retain(|Reverse((_, id))| sequences.holds(*id));
         }
@@ -21,12 +21,12 @@ impl Deadlines {
         Ok(())
     }
 
-    pub fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<u64> {
         self.0.peek().map(|Reverse((deadline, _))| *deadline)
     }
 
     /// Removes the next deadline if it has passed at `now`, or if its request has ended.
-    pub fn pop(&mut self, now: u64, sequences: &Sequences) -> Option<RequestId> {
+    pub(super) fn pop(&mut self, now: u64, sequences: &Sequences) -> Option<RequestId> {
         let &Reverse((deadline, id)) = self.0.peek()?;
         if deadline > now && sequences.holds(id) {
             return None;
@@ -35,7 +35,7 @@ impl Deadlines {
         Some(id)
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 

@@ -16,7 +16,12 @@ pub(super) struct Drafting {
 }
 
 impl Drafting {
-    pub fn new(config: &EngineConfig, target: &Loaded, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
+    pub(super) fn new(
+        config: &EngineConfig,
+        target: &Loaded,
+        ops: &dyn OpSet,
+        memory: &MemoryPlan,
+    ) -> Result<Self> {
         let model = Drafter::new(config, target, ops, memory)?;
         let mut offers = Vec::new();
         reserve(&mut offers, config.max_batch_size as usize, BATCH)?;
@@ -26,7 +31,7 @@ impl Drafting {
 
 impl Drafting {
     /// The draft model, if it has a cache of its own.
-    pub fn own_cache(&mut self) -> Option<&mut DraftModel> {
+    pub(super) fn own_cache(&mut self) -> Option<&mut DraftModel> {
         self.model.as_mut().and_then(Drafter::own_cache)
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counts of what the engine's threads have released.
 #[derive(Default)]
-pub struct Released {
+pub(crate) struct Released {
     /// Bytes released in the current idle time; 0 while something runs.
     pub bytes: AtomicU64,
     /// Number of releases.
@@ -45,7 +45,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    pub fn new(config: &EngineConfig, loaded: &Loaded) -> Self {
+    pub(super) fn new(config: &EngineConfig, loaded: &Loaded) -> Self {
         let models = [Some(loaded.clone()), config.draft_model.clone()];
         let after_ns = config.idle_release_ms * 1_000_000;
         Self { after_ns, models, users: [None, None], since: None, done: false }
@@ -53,7 +53,7 @@ impl Idle {
 
     /// Notes whether the thread `rests`, without requests or on hold, and releases the weights once that has lasted
     /// long enough. Returns the time of the next call; `u64::MAX`: when something has changed.
-    pub fn look(&mut self, rests: bool, now: u64, released: &Released) -> u64 {
+    pub(super) fn look(&mut self, rests: bool, now: u64, released: &Released) -> u64 {
         if !rests {
             if self.users[0].is_none() {
                 self.users = self.models.each_ref().map(|loaded| loaded.as_ref().map(User::new));

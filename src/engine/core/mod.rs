@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// State that all threads of the engine share.
-pub struct Shared {
+pub(super) struct Shared {
     pub hub: Hub<Event, Work, Signal>,
     pub recorder: Recorder,
     pub kv_events: KvEvents,
@@ -42,13 +42,13 @@ pub struct Shared {
 
 impl Shared {
     /// Counts the bytes of a kept grammar; see `Hub::keep`.
-    pub fn keep(&self, bytes: u64) -> Option<Counted> {
+    pub(super) fn keep(&self, bytes: u64) -> Option<Counted> {
         Some(Box::new(self.hub.keep(bytes)?))
     }
 }
 
 /// State that an engine thread owns.
-pub struct Core {
+pub(super) struct Core {
     shared: Arc<Shared>,
     /// Number of this thread.
     number: usize,
@@ -83,7 +83,7 @@ const QUEUE: &str = "the engine's queue";
 const BATCH: &str = "a step's lists";
 
 impl Core {
-    pub fn new(
+    pub(super) fn new(
         shared: Arc<Shared>,
         number: usize,
         backend: Backend,
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Runs the thread from start to end. Every accepted request gets its terminal event, even after a panic.
-    pub fn main(mut self) {
+    pub(super) fn main(mut self) {
         let outcome = panics::catch(|| {
             let mut rest = Rest::None;
             while let Some(next) = self.turn(rest) {
@@ -488,12 +488,12 @@ impl Core {
     }
 
     /// Sets the number of threads that compute the next steps.
-    pub fn set_threads(&self, threads: usize) {
+    pub(super) fn set_threads(&self, threads: usize) {
         self.backend.pool.set_threads(threads);
     }
 
     /// Uploads an adapter to the device that runs the passes.
-    pub fn hold_adapter(&mut self, lora: &Arc<Lora>) -> Result<()> {
+    pub(super) fn hold_adapter(&mut self, lora: &Arc<Lora>) -> Result<()> {
         self.backend.ops.hold(Weight::Adapter(lora))
     }
 
@@ -528,17 +528,17 @@ impl Core {
     }
 }
 
-pub mod backend;
-pub mod calls;
+pub(super) mod backend;
+pub(super) mod calls;
 mod deadlines;
-pub mod drafter;
+pub(super) mod drafter;
 mod drafts;
 mod end;
-pub mod idle;
+pub(super) mod idle;
 mod pacing;
-pub mod sampling;
-pub mod sequences;
-pub mod session_file;
+pub(super) mod sampling;
+pub(super) mod sequences;
+pub(super) mod session_file;
 mod sessions;
 mod states;
 mod warm;

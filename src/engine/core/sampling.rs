@@ -10,7 +10,7 @@ use crate::sample::Sampler;
 use crate::text::Tokenizer;
 
 /// A sequence that draws tokens from its rows of logits. It is taken out of `Core::sequences` meanwhile.
-pub struct Draw {
+pub(crate) struct Draw {
     /// Its entry in the plan, and the index of that entry.
     pub(super) entry: PlanEntry,
     pub(super) at: usize,
@@ -26,7 +26,12 @@ pub struct Draw {
 }
 
 /// Appends the draws that the device makes for the logits rows of `entry`; None for a row without one.
-pub fn draw_there(sequence: &mut Sequence, entry: &PlanEntry, vocab: usize, draws: &mut Draws) -> Result<()> {
+pub(crate) fn draw_there(
+    sequence: &mut Sequence,
+    entry: &PlanEntry,
+    vocab: usize,
+    draws: &mut Draws,
+) -> Result<()> {
     let own = entry.logits.saturating_sub(1 + entry.drafts);
     reserve(&mut draws.rows, entry.logits as usize, "a step's rows")?;
     for row in 0..entry.logits {
@@ -64,7 +69,7 @@ impl Draw {
         Self { entry, at, sequence, row, known, drawn: 0, gap: Ok(0) }
     }
 
-    pub fn into_sequence(self) -> Box<Sequence> {
+    pub(crate) fn into_sequence(self) -> Box<Sequence> {
         self.sequence
     }
 
@@ -174,7 +179,12 @@ pub(super) struct Sampling {
 
 impl Sampling {
     /// Creates the samplers for rows of `vocab` logits.
-    pub fn new(config: &EngineConfig, backend: &Backend, vocab: usize, max_sequence: usize) -> Result<Self> {
+    pub(super) fn new(
+        config: &EngineConfig,
+        backend: &Backend,
+        vocab: usize,
+        max_sequence: usize,
+    ) -> Result<Self> {
         let (mut samplers, mut draws, count) = (Vec::new(), Vec::new(), backend.samplers(config));
         reserve(&mut samplers, count, BATCH)?;
         reserve(&mut draws, config.max_batch_size as usize, BATCH)?;
@@ -186,7 +196,7 @@ impl Sampling {
 
     /// Calls `each` for all draws, on all threads, and stores the result as `gap`. With n samplers, each one serves
     /// every nth draw.
-    pub fn run(&mut self, pool: &Pool, logits: &mut [f32], vocab: usize, each: &Each) {
+    pub(super) fn run(&mut self, pool: &Pool, logits: &mut [f32], vocab: usize, each: &Each) {
         let Self { samplers, draws } = self;
         let (count, step) = (draws.len(), samplers.len().min(draws.len()));
         let (samplers, draws, logits) =

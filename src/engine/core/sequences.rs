@@ -6,7 +6,7 @@ use crate::engine::request::sequence::Sequence;
 use crate::schedule::{SeqId, Tokens};
 
 #[derive(Default)]
-pub struct Sequences {
+pub(crate) struct Sequences {
     /// Indexed by slot, which is also the scheduler's `SeqId`.
     slots: Vec<Option<Box<Sequence>>>,
     /// Number of sequences, including those that are lent.
@@ -14,17 +14,17 @@ pub struct Sequences {
 }
 
 impl Sequences {
-    pub fn new(capacity: usize) -> Result<Self> {
+    pub(crate) fn new(capacity: usize) -> Result<Self> {
         let mut slots = Vec::new();
         reserve(&mut slots, capacity, "the engine's queue")?;
         Ok(Self { slots, len: 0 })
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn insert(&mut self, sequence: Box<Sequence>) {
+    pub(crate) fn insert(&mut self, sequence: Box<Sequence>) {
         let slot = sequence.id.slot() as usize;
         if slot >= self.slots.len() {
             self.slots.resize_with(slot + 1, || None);
@@ -34,36 +34,36 @@ impl Sequences {
         self.len += 1;
     }
 
-    pub fn remove(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
+    pub(crate) fn remove(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
         let sequence = self.lend(seq)?;
         self.len -= 1;
         Some(sequence)
     }
 
     /// Takes a sequence out until `put_back`. It still counts.
-    pub fn lend(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
+    pub(crate) fn lend(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
         self.slots.get_mut(seq.0 as usize)?.take()
     }
 
-    pub fn put_back(&mut self, sequence: Box<Sequence>) {
+    pub(crate) fn put_back(&mut self, sequence: Box<Sequence>) {
         let slot = sequence.id.slot() as usize;
         self.slots[slot] = Some(sequence);
     }
 
-    pub fn get(&self, seq: SeqId) -> Option<&Sequence> {
+    pub(crate) fn get(&self, seq: SeqId) -> Option<&Sequence> {
         self.slots.get(seq.0 as usize)?.as_deref()
     }
 
-    pub fn get_mut(&mut self, seq: SeqId) -> Option<&mut Sequence> {
+    pub(crate) fn get_mut(&mut self, seq: SeqId) -> Option<&mut Sequence> {
         self.slots.get_mut(seq.0 as usize)?.as_deref_mut()
     }
 
     /// The sequence of a request. Its slot may serve another request already.
-    pub fn find(&mut self, id: RequestId) -> Option<&mut Sequence> {
+    pub(crate) fn find(&mut self, id: RequestId) -> Option<&mut Sequence> {
         self.get_mut(SeqId(id.slot())).filter(|sequence| sequence.id == id)
     }
 
-    pub fn holds(&self, id: RequestId) -> bool {
+    pub(crate) fn holds(&self, id: RequestId) -> bool {
         self.get(SeqId(id.slot())).is_some_and(|sequence| sequence.id == id)
     }
 
@@ -72,12 +72,12 @@ impl Sequences {
         self.slots.iter().flatten().map(|sequence| &**sequence)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
         self.slots.iter_mut().flatten().map(|sequence| &mut **sequence)
     }
 
     /// Slots that have had a sequence.
-    pub fn slots(&self) -> impl Iterator<Item = SeqId> + use<> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SeqId> + use<> {
         (0..self.slots.len() as u32).map(SeqId)
     }
 }

@@ -15,7 +15,7 @@ const CHECKSUM: usize = 8;
 
 /// Properties in which a session must match the engine that restores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Hash of the K and V that the model computes for known tokens.
     pub fingerprint: u64,
     pub kind: KvType,
@@ -27,7 +27,7 @@ pub struct Shape {
 
 /// A session's tokens, and the bytes of the blocks that hold them.
 #[derive(Debug, PartialEq)]
-pub struct Saved<'a> {
+pub(crate) struct Saved<'a> {
     pub tokens: Vec<u32>,
     pub salt: u64,
     pub blocks: &'a [u8],
@@ -35,7 +35,7 @@ pub struct Saved<'a> {
 }
 
 /// Number of bytes of a session of `tokens` tokens.
-pub fn size(shape: &Shape, tokens: usize) -> usize {
+pub(crate) fn size(shape: &Shape, tokens: usize) -> usize {
     let blocks = tokens.div_ceil(shape.block_size as usize);
     let data = (shape.block_bytes as usize).saturating_mul(blocks);
     data.saturating_add(shape.state_bytes as usize).saturating_add(HEADER + 4 * tokens + CHECKSUM)
@@ -43,7 +43,7 @@ pub fn size(shape: &Shape, tokens: usize) -> usize {
 
 /// Encodes a session without its state, which the caller appends, and without the checksum, which `seal` appends so
 /// that the engine thread does not hash. `blocks` appends the bytes of block `index`.
-pub fn encode(
+pub(crate) fn encode(
     shape: &Shape,
     tokens: &[u32],
     salt: u64,
@@ -67,7 +67,7 @@ pub fn encode(
 }
 
 /// Appends the checksum.
-pub fn seal(session: &mut Vec<u8>) {
+pub(crate) fn seal(session: &mut Vec<u8>) {
     session.extend(xxh64(session, 0).to_le_bytes());
 }
 
@@ -76,7 +76,7 @@ fn refused<T>(why: String) -> Result<T> {
 }
 
 /// Checks and removes the checksum. `InvalidArgument` if the bytes are damaged or no session.
-pub fn unseal(bytes: &[u8]) -> Result<&[u8]> {
+pub(crate) fn unseal(bytes: &[u8]) -> Result<&[u8]> {
     if bytes.len() < HEADER + CHECKSUM || !bytes.starts_with(MAGIC) {
         return refused("it does not begin like one".into());
     }
@@ -110,7 +110,7 @@ impl Fields<'_> {
 
 /// Decodes the result of `unseal`. `InvalidArgument` for a session of another model, KV type or block size, and
 /// for a forged one.
-pub fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Saved<'a>> {
+pub(crate) fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Result<Saved<'a>> {
     if content.len() < HEADER {
         return refused("it is cut off".into());
     }

@@ -22,30 +22,30 @@ impl Core {
 
     /// Runs a call that a host thread waits for. Statistics and load are published before that thread
     /// continues.
-    pub fn answer<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn answer<T>(&mut self, call: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let result = panics::checked("a call", || call(self));
         self.publish();
         result
     }
 
-    pub fn drop_session(&mut self, name: &str) -> Result<()> {
+    pub(crate) fn drop_session(&mut self, name: &str) -> Result<()> {
         if self.scheduler.drop_session(name) { Ok(()) } else { Err(no_session(name)) }
     }
 
     /// Forgets every prefix that no request holds.
-    pub fn clear_cache(&mut self) {
+    pub(crate) fn clear_cache(&mut self) {
         self.scheduler.cache_mut().clear();
     }
 
     /// Number of bytes that `save_session` and `seal` produce.
-    pub fn session_size(&mut self, name: &str) -> Result<usize> {
+    pub(crate) fn session_size(&mut self, name: &str) -> Result<usize> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
         Ok(session_file::size(&shape, session.tokens.len()))
     }
 
     /// Encodes a session, for `session_file::seal`.
-    pub fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
+    pub(crate) fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
         let read = &mut |index: usize, out: &mut Vec<u8>| self.kv.read_block(session.table[index], out);
@@ -55,7 +55,7 @@ impl Core {
     }
 
     /// Restores a session from the result of `session_file::unseal`.
-    pub fn restore_session(&mut self, name: &str, content: &[u8]) -> Result<()> {
+    pub(crate) fn restore_session(&mut self, name: &str, content: &[u8]) -> Result<()> {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;

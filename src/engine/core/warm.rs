@@ -11,7 +11,7 @@ impl Core {
     /// the start. Then runs a few steps of one row, so that the driver's work for the first launch of a
     /// kernel is done too. Passes of a draft model and adapters allocate their memory on first use. Fails
     /// with `OutOfMemory` if the step does not fit.
-    pub fn warm(&mut self, config: &EngineConfig, max_sequence: usize) -> Result<()> {
+    pub(crate) fn warm(&mut self, config: &EngineConfig, max_sequence: usize) -> Result<()> {
         let size = self.kv.layout.block_size;
         let rows = config.max_batch_tokens as usize;
         let most = rows.div_ceil(size) + rows / max_sequence + config.max_batch_size as usize;

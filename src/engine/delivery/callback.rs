@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// Runs a callback of the host. Blocking calls made inside it are refused (`Status::Reentrant`).
-pub fn run<T>(f: impl FnOnce() -> T) -> T {
+pub(crate) fn run<T>(f: impl FnOnce() -> T) -> T {
     struct Leave(bool);
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -20,25 +20,25 @@ pub fn run<T>(f: impl FnOnce() -> T) -> T {
     f()
 }
 
-pub fn inside() -> bool {
+pub(crate) fn inside() -> bool {
     INSIDE.get()
 }
 
 /// The engine's log: a sink, and the most verbose level that it wants.
 #[derive(Clone)]
-pub struct Log {
+pub(crate) struct Log {
     sink: Option<LogSink>,
     level: i32,
 }
 
 impl Log {
-    pub fn new(sink: Option<LogSink>, level: i32) -> Result<Self> {
+    pub(crate) fn new(sink: Option<LogSink>, level: i32) -> Result<Self> {
         in_range("log_level", level.into(), LOG_OFF.into(), LOG_DEBUG.into())?;
         Ok(Self { sink, level })
     }
 
     /// Writes a line. Must not be called with a lock held, because the sink may call the engine.
-    pub fn write(&self, level: i32, message: impl AsRef<str>) {
+    pub(crate) fn write(&self, level: i32, message: impl AsRef<str>) {
         if let Some(sink) = self.sink.as_ref().filter(|_| level <= self.level) {
             run(|| sink(level, message.as_ref()));
         }

@@ -5,10 +5,10 @@ use crate::engine::hub::Readable;
 use std::ffi::c_void;
 
 /// Callers serialize `set` and `clear`.
-pub struct Signal(os::Event);
+pub(crate) struct Signal(os::Event);
 
 impl Signal {
-    pub fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let event = os::Event::new();
         let failed =
             |e| Error::new(Status::Io, format!("could not make the event that a loop waits on: {e}"));
@@ -16,13 +16,13 @@ impl Signal {
     }
 
     /// The descriptor; `Unsupported` on Windows.
-    pub fn fd(&self) -> Result<i32> {
+    pub(crate) fn fd(&self) -> Result<i32> {
         let message = "this system has no descriptors to wait on: use bn_engine_wait_handle";
         self.0.descriptor().ok_or_else(|| Error::unsupported(message))
     }
 
     /// The handle for Windows; `Unsupported` elsewhere.
-    pub fn handle(&self) -> Result<*mut c_void> {
+    pub(crate) fn handle(&self) -> Result<*mut c_void> {
         let message = "only Windows has handles to wait on: use bn_engine_wait_fd";
         self.0.handle().ok_or_else(|| Error::unsupported(message))
     }

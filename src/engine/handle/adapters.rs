@@ -12,7 +12,7 @@ use std::sync::Arc;
 const MAX_SCALE: f32 = 100.0;
 
 /// Scratch memory that all adapters of an engine share.
-pub struct Scratch {
+pub(crate) struct Scratch {
     /// Maximum number of rows in a step.
     rows: usize,
     held: Vec<SetAside>,
@@ -20,7 +20,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    pub fn new(rows: u32) -> Self {
+    pub(crate) fn new(rows: u32) -> Self {
         Self { rows: rows as usize, held: Vec::new(), bytes: 0 }
     }
 }

@@ -12,7 +12,7 @@ const MAX_IDLE_MS: i64 = 7 * 24 * 3_600_000;
 const BATCH_TOKENS: u32 = 512;
 const MAX_BATCH_TOKENS: u32 = 65_536;
 
-pub fn check(config: &EngineConfig) -> Result<()> {
+pub(crate) fn check(config: &EngineConfig) -> Result<()> {
     in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
     if config.max_batch_tokens != 0 {
         let (tokens, least) = (config.max_batch_tokens.into(), config.max_batch_size.into());
@@ -35,12 +35,12 @@ pub fn check(config: &EngineConfig) -> Result<()> {
     Ok(())
 }
 
-pub fn draft_tokens(asked: u32) -> Result<()> {
+pub(crate) fn draft_tokens(asked: u32) -> Result<()> {
     in_range("draft_tokens", asked.into(), 0, MAX_DRAFT as i64)
 }
 
 /// Returns `asked` (0: the model's context length), checked against the model.
-pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
+pub(crate) fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
     match asked as usize {
         0 => Ok(context_length),
         n => in_range("context_length", n as i64, 2, context_length as i64).map(|()| n),
@@ -49,7 +49,7 @@ pub fn sequence_length(asked: u32, context_length: usize) -> Result<usize> {
 
 /// Sets `max_batch_tokens` if the host did not: an encoder's step holds a text of `max_sequence` tokens, or of as many as
 /// there is memory for by `fits`.
-pub fn set_batch_tokens(
+pub(crate) fn set_batch_tokens(
     config: &mut EngineConfig,
     facts: &Facts,
     max_sequence: usize,
@@ -69,7 +69,7 @@ pub fn set_batch_tokens(
 /// Returns `asked`, or if that is 0 the number of CPUs that this process may use: by the affinity mask of the
 /// calling thread, and by the CPU quotas of its control group and those above it (v1 and v2), rounded down. More
 /// threads than a quota allows are only throttled.
-pub fn threads(asked: u32) -> Result<usize> {
+pub(crate) fn threads(asked: u32) -> Result<usize> {
     in_range("threads", asked.into(), 0, 256)?;
     match asked {
         0 => Ok(std::thread::available_parallelism().map_or(1, |n| n.get()).min(256)),
@@ -78,7 +78,7 @@ pub fn threads(asked: u32) -> Result<usize> {
 }
 
 /// Checks a session's name: 1 to 256 bytes.
-pub fn session_name(name: &str) -> Result<()> {
+pub(crate) fn session_name(name: &str) -> Result<()> {
     match name.len() {
         1..=256 => Ok(()),
         n => Err(Error::invalid(format!("a session's name has {n} bytes, not 1 to 256"))),

@@ -17,7 +17,7 @@ const MAX_BAD_WORD: usize = 1024;
 
 /// A prompt as tokens, with the parser and the grammar of its output.
 #[derive(Default)]
-pub struct Prompted {
+pub(super) struct Prompted {
     pub ids: Vec<u32>,
     /// Some: the output is parsed.
     pub answer: Option<Answer>,
@@ -29,7 +29,7 @@ pub struct Prompted {
 }
 
 /// The limits that a request is checked against.
-pub struct RequestLimits<'a> {
+pub(super) struct RequestLimits<'a> {
     pub vocab_size: usize,
     /// 0: the model has no hidden states to pool.
     pub hidden_size: usize,
@@ -48,7 +48,7 @@ pub struct RequestLimits<'a> {
 
 impl RequestLimits<'_> {
     /// Checks all of `params` except whether the queue has room, and returns the prompt.
-    pub fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
+    pub(super) fn prompt(&self, params: &RequestParams) -> Result<Prompted> {
         params.session.as_deref().map_or(Ok(()), session_name)?;
         draft_tokens(params.draft_tokens)?;
         if params.session.is_some() && !params.cache {
@@ -208,7 +208,7 @@ impl RequestLimits<'_> {
     }
 
     /// The tokens of each bad word, alone and after a space.
-    pub fn bad_words(&self, params: &RequestParams) -> Result<Vec<Vec<u32>>> {
+    pub(super) fn bad_words(&self, params: &RequestParams) -> Result<Vec<Vec<u32>>> {
         let mut words = Vec::new();
         reserve(&mut words, 2 * params.bad_words.len(), "bad words")?;
         for (i, word) in params.bad_words.iter().enumerate() {
@@ -227,7 +227,7 @@ impl RequestLimits<'_> {
     }
 
     /// Number of elements of an embedding.
-    pub fn embedding_size(&self) -> Result<usize> {
+    pub(super) fn embedding_size(&self) -> Result<usize> {
         match self.hidden_size {
             0 => Err(Error::unsupported("the model has no hidden states to make an embedding of")),
             size => Ok(size),

@@ -27,7 +27,7 @@ pub fn open_model(config: ModelConfig) -> Result<Loaded> {
 }
 
 /// Loads a model. Reports progress to the host's callback, and to the log every 10 %.
-pub fn load(
+pub(crate) fn load(
     source: &Source,
     options: &LoadOptions,
     pool: &Pool,

@@ -454,9 +454,9 @@ fn load(config: &EngineConfig, pool: &Pool, log: &Log) -> Result<Loaded> {
 
 mod adapters;
 mod calls;
-pub mod config;
+pub(super) mod config;
 mod limits;
-pub mod loading;
+pub(super) mod loading;
 mod power;
 mod submit;
 use adapters::Scratch;

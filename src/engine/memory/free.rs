@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes that grammars may take in addition to the process's memory and the promised KV caches. None if the
 /// system does not report it.
-pub fn room() -> Option<u64> {
+pub(crate) fn room() -> Option<u64> {
     room_of(memory::free_pages(), memory::free_addresses(), &CLAIMS)
 }
 
@@ -21,19 +21,19 @@ fn room_of(pages: Option<u64>, addresses: Option<u64>, claims: &Claims) -> Optio
 
 /// KV bytes that engines have claimed and not touched. The system counts a page as used only when it is first
 /// written.
-pub struct Claims(AtomicU64);
+pub(crate) struct Claims(AtomicU64);
 
 /// The claims of this process.
-pub static CLAIMS: Claims = Claims::new();
+pub(crate) static CLAIMS: Claims = Claims::new();
 
 impl Claims {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
     /// Claims as many blocks as `blocks` returns for the bytes that others have claimed, and the bytes that `more` then
     /// gives, which stay claimed. Calls both again if another claim came in between.
-    pub fn claim(
+    pub(crate) fn claim(
         &'static self,
         block_bytes: u64,
         more: &dyn Fn() -> u64,
@@ -55,7 +55,7 @@ impl Claims {
 }
 
 /// One engine's claim; returned on drop.
-pub struct Claim {
+pub(crate) struct Claim {
     claims: &'static Claims,
     bytes: u64,
     block_bytes: u64,
@@ -65,7 +65,7 @@ pub struct Claim {
 impl Claim {
     /// Records that `blocks` blocks are in use. The pool reuses blocks before it hands out new ones, so the
     /// highest number so far is the number of touched blocks.
-    pub fn touched(&self, blocks: usize) {
+    pub(crate) fn touched(&self, blocks: usize) {
         let left = self.bytes.saturating_sub((blocks as u64).saturating_mul(self.block_bytes));
         let before = self.untouched.fetch_min(left, Relaxed);
         self.claims.0.fetch_sub(before.saturating_sub(left), Relaxed);

@@ -2,14 +2,14 @@
 
 /// Bytes that a request with grants may still need, and bytes that are returned when it has ended and is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Claim {
+pub(crate) struct Claim {
     pub need: u64,
     pub held: u64,
 }
 
 /// Returns whether `left` bytes suffice to meet all of `claims` one after the other: the banker's algorithm
 /// (Dijkstra, EWD 623) for one resource. Sorts the claims.
-pub fn is_safe(mut left: u64, claims: &mut [Claim]) -> bool {
+pub(crate) fn is_safe(mut left: u64, claims: &mut [Claim]) -> bool {
     claims.sort_unstable();
     claims.iter().all(|claim| {
         let met = claim.need <= left;

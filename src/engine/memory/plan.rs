@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Bytes of each part of the engine. All but the requests' share are fixed at create.
 #[derive(Clone, Copy, Debug)]
-pub struct MemoryPlan {
+pub(crate) struct MemoryPlan {
     /// Includes the tokenizer's tables and the chat template.
     pub weights: u64,
     pub workspace: u64,
@@ -57,7 +57,7 @@ impl fmt::Display for MemoryPlan {
 
 impl MemoryPlan {
     /// The plan of several devices together. One request is limited by the smallest device.
-    pub fn of_all<'a>(plans: impl Iterator<Item = &'a Self>) -> Option<Self> {
+    pub(crate) fn of_all<'a>(plans: impl Iterator<Item = &'a Self>) -> Option<Self> {
         plans.copied().reduce(|all, one| Self {
             weights: all.weights + one.weights,
             workspace: all.workspace + one.workspace,
@@ -71,23 +71,23 @@ impl MemoryPlan {
         })
     }
 
-    pub fn fixed(&self) -> u64 {
+    pub(crate) fn fixed(&self) -> u64 {
         self.weights + self.workspace + self.kv + self.index + self.states.bytes
     }
 
     /// Bytes that queued prompts and buffered events may take together.
-    pub fn for_requests(&self) -> u64 {
+    pub(crate) fn for_requests(&self) -> u64 {
         if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(self.fixed()) }
     }
 
     /// Bytes that equal copies on all devices may take together: the device with the least room decides.
-    pub fn for_copies<'a>(plans: impl ExactSizeIterator<Item = &'a Self>) -> u64 {
+    pub(crate) fn for_copies<'a>(plans: impl ExactSizeIterator<Item = &'a Self>) -> u64 {
         let devices = plans.len() as u64;
         plans.map(Self::for_requests).min().unwrap_or(0).saturating_mul(devices)
     }
 
     /// A warning if the machine is too small for sequences of `asked` tokens.
-    pub fn clamped(&self, asked: usize) -> Option<String> {
+    pub(crate) fn clamped(&self, asked: usize) -> Option<String> {
         let Self { max_sequence, kv, .. } = self;
         (*max_sequence < asked).then(|| {
             format!(
@@ -103,7 +103,7 @@ impl MemoryPlan {
 const SLOT_BYTES: u64 = 1024;
 
 /// Element type of K and V: the model's own if it has one, else the configured one.
-pub fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
+pub(crate) fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType> {
     match (model.kv_shape().kind, config.kv_type) {
         (None, asked) => Ok(asked),
         (Some(own), asked) if asked == own || asked == KvType::default() => Ok(own),
@@ -146,7 +146,7 @@ struct Need {
 /// Divides the limit on one device of `devices`: weights and workspace first, a share for requests, the rest for
 /// KV. Without a limit, KV may take half of the free memory. `lacking`: bytes that weights will still take on the
 /// device. `OutOfMemory` if these do not fit, `MemoryLimit` if the rest does not.
-pub fn plan(
+pub(crate) fn plan(
     config: &EngineConfig,
     loaded: &Loaded,
     backend: &Backend,
@@ -244,7 +244,7 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
 }
 
 /// Maximum number of logits rows in a step: one for each sequence, and more if few of them run.
-pub fn logits_rows(config: &EngineConfig) -> usize {
+pub(crate) fn logits_rows(config: &EngineConfig) -> usize {
     config.max_batch_size.max(config.max_batch_tokens.min(MANY_LOGITS)) as usize
 }
 
@@ -267,7 +267,7 @@ fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, backend: &Backend, ma
 
 /// Memory of a draft model, in bytes.
 #[derive(Default)]
-pub struct DraftBytes {
+pub(crate) struct DraftBytes {
     /// 0 if the model drafts for itself.
     weights: u64,
     workspace: u64,
@@ -297,7 +297,7 @@ impl DraftBytes {
     }
 
     /// Bytes of the logits of a pass.
-    pub fn logits(config: &EngineConfig, model: &dyn Model) -> usize {
+    pub(crate) fn logits(config: &EngineConfig, model: &dyn Model) -> usize {
         (config.max_batch_size as usize).saturating_mul(model.facts().vocab_size * size_of::<f32>())
     }
 }
@@ -319,7 +319,7 @@ fn requests_bytes(config: &EngineConfig, loaded: &Loaded) -> u64 {
 const SHORT_PROMPT: usize = 64;
 
 /// Number of bytes of the longest token.
-pub fn longest_token(loaded: &Loaded) -> usize {
+pub(crate) fn longest_token(loaded: &Loaded) -> usize {
     loaded.tokenizer.as_deref().map_or(0, Tokenizer::longest_token)
 }
 

@@ -8,7 +8,7 @@ use std::ops::Add;
 
 /// Counts and bytes of states; zeros in a model without recurrent layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StatePlan {
+pub(crate) struct StatePlan {
     /// Slots for running sequences, snapshots and sessions.
     pub slots: usize,
     /// Maximum number of running sequences, at most `slots`.
@@ -41,7 +41,13 @@ const LEAST_SNAPSHOTS: usize = 8;
 impl StatePlan {
     /// Divides `room` bytes between states and KV: states take at most half, and leave `kv` bytes, unless a single one
     /// needs more. `block` is the size of a KV block. `MemoryLimit` if one state and one block do not fit.
-    pub fn new(config: &EngineConfig, shape: StateShape, room: u64, kv: u64, block: u64) -> Result<Self> {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        shape: StateShape,
+        room: u64,
+        kv: u64,
+        block: u64,
+    ) -> Result<Self> {
         if shape.is_empty() {
             return Ok(Self::default());
         }

@@ -6,7 +6,7 @@
 //! next step.
 
 /// Maximum number of replicas of an engine.
-pub const MAX_REPLICAS: usize = 64;
+pub(crate) const MAX_REPLICAS: usize = 64;
 
 /// While replicas are sick, one of this many new requests goes to a sick one, in turn, so that it can show that it
 /// has recovered.

@@ -10,27 +10,27 @@ struct Held {
     replicas: u64,
 }
 
-pub struct Blocks {
+pub(crate) struct Blocks {
     replicas: usize,
     /// The blocks that any replica has, by key.
     held: HashMap<u64, Held>,
 }
 
 /// Bytes per block: a hash table may be half empty, and is copied to one twice as large.
-pub const BLOCK_BYTES: usize = 3 * (size_of::<(u64, Held)>() + 1);
+pub(crate) const BLOCK_BYTES: usize = 3 * (size_of::<(u64, Held)>() + 1);
 
 impl Blocks {
-    pub fn new(replicas: usize) -> Self {
+    pub(crate) fn new(replicas: usize) -> Self {
         Self { replicas, held: HashMap::new() }
     }
 
-    pub fn try_reserve(&mut self, blocks: usize) -> std::result::Result<(), TryReserveError> {
+    pub(crate) fn try_reserve(&mut self, blocks: usize) -> std::result::Result<(), TryReserveError> {
         self.held.try_reserve(self.held.len() + blocks)
     }
 
     /// Records a change of a replica's cache. Emits an event when the first replica gets a block, and when the last
     /// one loses it.
-    pub fn merge(&mut self, replica: usize, event: CacheEvent, emit: &mut dyn FnMut(CacheEvent)) {
+    pub(crate) fn merge(&mut self, replica: usize, event: CacheEvent, emit: &mut dyn FnMut(CacheEvent)) {
         let bit = 1 << replica;
         match event {
             CacheEvent::Stored { key, parent_key } => {
@@ -60,7 +60,7 @@ impl Blocks {
     }
 
     /// Emits events for all blocks, after one that clears the earlier ones.
-    pub fn replay(&self, emit: &mut dyn FnMut(CacheEvent)) {
+    pub(crate) fn replay(&self, emit: &mut dyn FnMut(CacheEvent)) {
         emit(CacheEvent::Cleared);
         for (&key, &Held { parent_key, .. }) in &self.held {
             emit(CacheEvent::Stored { key, parent_key });
@@ -68,7 +68,7 @@ impl Blocks {
     }
 
     /// Number of leading prompt blocks, given by their keys, in the cache of each replica.
-    pub fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
+    pub(crate) fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
         let mut counts = Vec::new();
         reserve(&mut counts, self.replicas, "a request")?;
         counts.resize(self.replicas, 0);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 impl Shared {
     /// Queues a call for a replica and returns the receiver of its result.
-    pub fn ask<T: Send + 'static>(
+    pub(crate) fn ask<T: Send + 'static>(
         &self,
         replica: usize,
         work: impl FnOnce(&mut Core) -> Result<T> + Send + 'static,
@@ -24,7 +24,7 @@ impl Shared {
     }
 
     /// Runs a call on every live replica and waits for all. Returns an error if one fails or if all are dead.
-    pub fn call_all(
+    pub(crate) fn call_all(
         &self,
         work: impl FnOnce(&mut Core) -> Result<()> + Clone + Send + 'static,
     ) -> Result<()> {
@@ -43,7 +43,7 @@ impl Shared {
 
     /// Runs a call on the replica of a session and waits for its result. If that one dies meanwhile, runs it on the
     /// replica that the name maps to then.
-    pub fn call_home<T: Send + 'static>(
+    pub(crate) fn call_home<T: Send + 'static>(
         &self,
         session: &str,
         work: impl FnOnce(&mut Core, &str) -> Result<T> + Clone + Send + 'static,
@@ -59,7 +59,7 @@ impl Shared {
     }
 
     /// The replica that the name of a session belongs to.
-    pub fn home(&self, session: &str) -> usize {
+    pub(crate) fn home(&self, session: &str) -> usize {
         let rank = |replica| session_rank(session, replica);
         self.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)
     }

@@ -16,7 +16,7 @@ use xxhash_rust::xxh64::xxh64;
 const NEW_TOKENS: u32 = 256;
 
 /// Rank of a replica for a session; the replica with the lowest rank has the session.
-pub fn session_rank(name: &str, replica: usize) -> u64 {
+pub(crate) fn session_rank(name: &str, replica: usize) -> u64 {
     xxh64(name.as_bytes(), replica as u64)
 }
 

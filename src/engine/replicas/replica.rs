@@ -14,7 +14,7 @@ const FAILURES: u32 = 4;
 /// Maximum number of waiting requests that a replica counts.
 const MANY: usize = 64;
 
-pub struct Replica {
+pub(crate) struct Replica {
     /// Number of its thread.
     number: usize,
     /// There is no other replica to take requests.
@@ -28,15 +28,15 @@ pub struct Replica {
 }
 
 impl Replica {
-    pub fn new(number: usize, replicas: usize) -> Self {
+    pub(crate) fn new(number: usize, replicas: usize) -> Self {
         Self { number, alone: replicas == 1, failures: 0, was_sick: false, passed_over: 0 }
     }
 
-    pub fn failed(&mut self) {
+    pub(crate) fn failed(&mut self) {
         self.failures = self.failures.saturating_add(1);
     }
 
-    pub fn passed(&mut self) {
+    pub(crate) fn passed(&mut self) {
         self.failures = 0;
     }
 
@@ -48,7 +48,7 @@ impl Replica {
     /// The replica's load with `live` requests. It has room for other replicas' requests if none wait here and at
     /// least half of the KV blocks are free: for as many as would fill the free blocks if they were like the running
     /// ones. An idle replica has room for a batch.
-    pub fn load(&self, scheduler: &Scheduler, live: usize) -> Load {
+    pub(crate) fn load(&self, scheduler: &Scheduler, live: usize) -> Load {
         let counts = scheduler.counts();
         let free = counts.blocks_total - counts.blocks_used;
         let most = scheduler.config().max_batch_size as usize;
@@ -64,7 +64,7 @@ impl Replica {
     }
 
     /// Counts the waiting requests that a step has passed over and that could run elsewhere.
-    pub fn pass_over(&mut self, scheduler: &Scheduler, sequences: &Sequences) {
+    pub(crate) fn pass_over(&mut self, scheduler: &Scheduler, sequences: &Sequences) {
         self.passed_over = match self.alone {
             true => 0,
             false => scheduler.untouched().filter(|seq| may_go(sequences, *seq, true)).take(MANY).count(),
@@ -72,7 +72,7 @@ impl Replica {
     }
 
     /// Hands waiting requests on, in queue order, since the other replica can begin them at once.
-    pub fn migrate<W: From<Box<Sequence>>>(
+    pub(crate) fn migrate<W: From<Box<Sequence>>>(
         &mut self,
         migration: Migration,
         scheduler: &mut Scheduler,
@@ -91,7 +91,7 @@ impl Replica {
 
     /// After a step: reports if the replica became sick or recovered. A sick replica is to hand all requests that never
     /// ran here to others.
-    pub fn examine(&mut self, log: &Log) -> Option<Migration> {
+    pub(crate) fn examine(&mut self, log: &Log) -> Option<Migration> {
         let (sick, number) = (self.is_sick(), self.number);
         if sick == std::mem::replace(&mut self.was_sick, sick) {
             return None;

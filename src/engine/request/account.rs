@@ -5,7 +5,7 @@ use super::event::Event;
 use crate::engine::api::RequestParams;
 
 /// Number of tokens that one grant covers.
-pub const GRANT: u32 = 16;
+pub(crate) const GRANT: u32 = 16;
 
 /// Memory of a request, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl RequestBytes {
 const GUIDE_BYTES: u64 = 64 << 10;
 
 /// Bytes of a generated token until the request ends: its id, in a vector that may be twice as long as needed.
-pub const KEPT_BYTES: u64 = 12;
+pub(crate) const KEPT_BYTES: u64 = 12;
 
 /// Bytes of a token in an event. The factor 3 covers a vector that grows: it is copied to one twice as long while
 /// the old one is still there.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// The vector of one request while it is computed. Rows are added in the order of their positions, one by one, in
 /// f64, so no chunk, batch or thread count changes a bit of the result (invariant 3).
-pub struct Pooler {
+pub(crate) struct Pooler {
     pooling: Pooling,
     normalize: bool,
     /// See `EmbeddingParams::score`.
@@ -20,11 +20,11 @@ pub struct Pooler {
 }
 
 /// The model's step after pooling, which computes a score or an embedding from the pooled state.
-pub type AfterPooling<'a> = &'a dyn Fn(bool, &[f32]) -> Result<Option<Vec<f32>>>;
+pub(crate) type AfterPooling<'a> = &'a dyn Fn(bool, &[f32]) -> Result<Option<Vec<f32>>>;
 
 impl Pooler {
     /// `params` override the settings in the model's files.
-    pub fn new(params: &EmbeddingParams, model: &Facts) -> Self {
+    pub(crate) fn new(params: &EmbeddingParams, model: &Facts) -> Self {
         let score = params.score;
         let own = model.scores.filter(|_| score).unwrap_or(model.pooling);
         let normalize = !score && params.normalize.unwrap_or(!model.raw_embeddings);
@@ -33,12 +33,12 @@ impl Pooler {
     }
 
     /// Bytes of the sum and of the vector.
-    pub fn bytes(width: usize) -> u64 {
+    pub(crate) fn bytes(width: usize) -> u64 {
         (8 + 4) * width as u64
     }
 
     /// Allocates the sum, and forgets rows added before.
-    pub fn admit(&mut self) -> Result<()> {
+    pub(crate) fn admit(&mut self) -> Result<()> {
         self.rows = 0;
         self.sum.clear();
         reserve(&mut self.sum, self.width, "an embedding")?;
@@ -47,7 +47,7 @@ impl Pooler {
     }
 
     /// Range of the wanted rows in a chunk of `rows` rows from position `start` on. `last`: the prompt ends there.
-    pub fn wanted(&self, start: u32, rows: u32, last: bool) -> Range<u32> {
+    pub(crate) fn wanted(&self, start: u32, rows: u32, last: bool) -> Range<u32> {
         match self.pooling {
             Pooling::Last => rows - u32::from(last)..rows,
             Pooling::Mean => 0..rows,
@@ -56,7 +56,7 @@ impl Pooler {
     }
 
     /// Adds the hidden states of a chunk's wanted rows, `[_, width]`.
-    pub fn add(&mut self, hidden: &[f32]) {
+    pub(crate) fn add(&mut self, hidden: &[f32]) {
         for row in hidden.chunks_exact(self.width) {
             self.rows += 1;
             self.sum.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
@@ -65,7 +65,7 @@ impl Pooler {
 
     /// The vector: the mean of the added rows, passed through `model` (`Model::after_pooling`) if it has a step
     /// after pooling, and divided by its Euclidean length if `normalize` is set. A zero vector stays zero.
-    pub fn finish(&mut self, model: AfterPooling) -> Result<Embedding> {
+    pub(crate) fn finish(&mut self, model: AfterPooling) -> Result<Embedding> {
         let rows = self.rows as f64;
         self.sum.iter_mut().for_each(|x| *x /= rows);
         let mut mean: Vec<f32> = Vec::new();

@@ -4,21 +4,21 @@ use super::event::FinishReason;
 use crate::base::{Error, Status};
 
 /// The finish reason and the error of a terminal event.
-pub type Ending = (FinishReason, Error);
+pub(crate) type Ending = (FinishReason, Error);
 
-pub fn failed(error: Error) -> Ending {
+pub(crate) fn failed(error: Error) -> Ending {
     (FinishReason::Failed, error)
 }
 
-pub fn cancelled(what: &str) -> Ending {
+pub(crate) fn cancelled(what: &str) -> Ending {
     (FinishReason::Cancelled, Error::new(Status::Cancelled, what))
 }
 
-pub fn timed_out(what: &str) -> Ending {
+pub(crate) fn timed_out(what: &str) -> Ending {
     (FinishReason::TimedOut, Error::new(Status::TimedOut, what))
 }
 
-pub fn too_late() -> Ending {
+pub(crate) fn too_late() -> Ending {
     timed_out(
         "the request was given up while it was queued: its first token would have come after queue_timeout_ms",
     )

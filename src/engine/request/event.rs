@@ -97,7 +97,7 @@ pub struct Event {
 /// Empty events for reuse. Each is a box, because it moves to a slot and a poller while its address stays the
 /// same.
 #[allow(clippy::vec_box)]
-pub type Spare = Vec<Box<Event>>;
+pub(crate) type Spare = Vec<Box<Event>>;
 
 impl Merge for Event {
     const KEPT: usize = 512;

@@ -50,7 +50,7 @@ const OUTPUT: usize = 2048;
 
 /// Likelihood that the next token of a draft is right, by class.
 #[derive(Clone, Copy)]
-pub struct Chances {
+pub(crate) struct Chances {
     right: [f32; CLASSES],
     tokens: [u32; CLASSES],
 }
@@ -69,7 +69,7 @@ impl Chances {
     }
 
     /// Learns from the chances of an ended request.
-    pub fn learn(&mut self, seen: &Self) {
+    pub(crate) fn learn(&mut self, seen: &Self) {
         for class in (0..CLASSES).filter(|&class| seen.tokens[class] >= ENOUGH) {
             self.right[class] += (seen.right[class] - self.right[class]) / 2.0;
         }
@@ -78,7 +78,7 @@ impl Chances {
 
 /// The last position of each of the `GRAMS` of a text. Each token costs a few reads and writes. If the text
 /// outgrows the table, newer entries overwrite older ones.
-pub struct Lookup {
+pub(crate) struct Lookup {
     /// Position after the sequence, by hash; 0: none.
     table: Vec<u32>,
     entries: usize,
@@ -92,18 +92,18 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    pub fn new(prompt: usize, max_new: usize) -> Self {
+    pub(crate) fn new(prompt: usize, max_new: usize) -> Self {
         let entries = entries(prompt, max_new);
         Self { table: Vec::new(), entries, seen: 0, next: 0, agrees: 0, chances: Chances::default() }
     }
 
     /// Bytes of a look-up for a text of this size.
-    pub fn bytes(prompt: usize, max_new: usize) -> usize {
+    pub(crate) fn bytes(prompt: usize, max_new: usize) -> usize {
         4 * entries(prompt, max_new)
     }
 
     /// Reads the tokens that came since the last call. Without memory for its table it expects nothing.
-    pub fn read(&mut self, text: Text) {
+    pub(crate) fn read(&mut self, text: Text) {
         if self.table.is_empty() {
             if reserve(&mut self.table, self.entries, "the table of a look-up").is_err() {
                 return;
@@ -146,7 +146,7 @@ impl Lookup {
 
     /// Likelihood that each of the first `stands.len()` tokens of a draft is accepted together with all tokens
     /// before it; 0 without a draft.
-    pub fn stands(&self, stands: &mut [f32; MAX_DRAFT]) {
+    pub(crate) fn stands(&self, stands: &mut [f32; MAX_DRAFT]) {
         let mut all = if self.next == 0 { 0.0 } else { 1.0 };
         for (n, stands) in stands.iter_mut().enumerate() {
             all *= self.chances.right[class(self.agrees + n)];
@@ -155,7 +155,7 @@ impl Lookup {
     }
 
     /// Drafts the next tokens.
-    pub fn draft(&self, text: Text, draft: &mut [u32]) {
+    pub(crate) fn draft(&self, text: Text, draft: &mut [u32]) {
         for n in 0..draft.len() {
             let at = self.next + n;
             draft[n] = if at < text.len() { text.at(at) } else { draft[at - text.len()] };

@@ -1,20 +1,20 @@
 //! A request as the engine thread holds it: the sequence, what all requests have (times, memory, drawing, events)
 //! and what only some have (drafts, an answer to parse, scores, an embedding, an adapter).
 
-pub mod account;
-pub mod adapters;
-pub mod answer;
-pub mod drawing;
-pub mod embedding;
-pub mod ending;
-pub mod event;
-pub mod lookup;
+pub(super) mod account;
+pub(super) mod adapters;
+pub(super) mod answer;
+pub(super) mod drawing;
+pub(super) mod embedding;
+pub(super) mod ending;
+pub(super) mod event;
+pub(super) mod lookup;
 #[cfg(test)]
 mod lookup_tests;
-pub mod scores;
-pub mod sequence;
-pub mod speculation;
-pub mod thinking;
-pub mod times;
-pub mod tool_calls;
-pub mod writer;
+pub(super) mod scores;
+pub(super) mod sequence;
+pub(super) mod speculation;
+pub(super) mod thinking;
+pub(super) mod times;
+pub(super) mod tool_calls;
+pub(super) mod writer;

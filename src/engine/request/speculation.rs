@@ -8,20 +8,20 @@ use crate::sample::{Dry, SamplerState, SamplingParams};
 use crate::schedule::{MAX_DRAFT, Offer};
 
 /// Speculation defaults of an engine's requests.
-pub struct Speculating {
+pub(crate) struct Speculating {
     how: Speculation,
     most: u32,
     drafts: bool,
 }
 
 impl Speculating {
-    pub fn new(config: &EngineConfig, model: &dyn Model) -> Self {
+    pub(crate) fn new(config: &EngineConfig, model: &dyn Model) -> Self {
         let most = if config.draft_tokens == 0 { MAX_DRAFT as u32 } else { config.draft_tokens };
         Self { how: config.speculates(model), most, drafts: config.drafts(model) }
     }
 
     /// Sets the fields that `params` leave open.
-    pub fn apply(&self, params: &mut RequestParams) -> Result<()> {
+    pub(crate) fn apply(&self, params: &mut RequestParams) -> Result<()> {
         if *params.speculation.get_or_insert(self.how) == Speculation::Model && !self.drafts {
             return Err(no_drafter());
         }
@@ -32,7 +32,7 @@ impl Speculating {
     }
 }
 
-pub fn no_drafter() -> Error {
+pub(crate) fn no_drafter() -> Error {
     Error::invalid(
         "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a model opened with mtp",
     )

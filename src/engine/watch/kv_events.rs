@@ -24,12 +24,12 @@ struct State {
 }
 
 /// Bytes of the queue and of the cache's own list, for `capacity` events.
-pub fn bytes(capacity: u32) -> u64 {
+pub(crate) fn bytes(capacity: u32) -> u64 {
     2 * u64::from(capacity) * size_of::<CacheEvent>() as u64
 }
 
 /// Bytes per KV block: room for twice as many events as blocks, and for the block's key.
-pub fn block_bytes(capacity: u32, caches: usize) -> u64 {
+pub(crate) fn block_bytes(capacity: u32, caches: usize) -> u64 {
     let events = if capacity == 0 && caches == 1 { 0 } else { 4 * size_of::<CacheEvent>() };
     let keys = if caches == 1 { 0 } else { BLOCK_BYTES };
     (events + keys) as u64

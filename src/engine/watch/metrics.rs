@@ -29,7 +29,7 @@ macro_rules! statistics {
         }
 
         use $crate::engine::watch::metrics::{Kind, Metric};
-        pub const METRICS: &[Option<Metric>] = &[$(
+        pub(crate) const METRICS: &[Option<Metric>] = &[$(
             statistics!(@metric [$($doc)+] $field $($kind $name [$($label = $is)?] [$($help)?])?),
         )+];
     };
@@ -51,7 +51,7 @@ macro_rules! statistics {
 pub(super) use statistics;
 
 /// A statistic as a Prometheus metric.
-pub struct Metric {
+pub(crate) struct Metric {
     pub kind: Kind,
     /// The name without `bn_`.
     pub name: &'static str,
@@ -63,7 +63,7 @@ pub struct Metric {
 
 /// A statistic's metric type, and its unit if it differs from the field's: nanoseconds become seconds.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Gauge,
     GaugeOfSeconds,
     Counter,
@@ -74,7 +74,7 @@ pub enum Kind {
     Tokens,
 }
 
-pub enum Value {
+pub(crate) enum Value {
     Number(u64),
     Real(f64),
     Times(Latency),
@@ -183,7 +183,7 @@ const STATES: [(&str, Option<Phase>); 5] = [
     ("dead", Some(Phase::Dead)),
 ];
 
-pub fn text(stats: &Stats, model: &Facts, model_name: &str, phase: Phase) -> String {
+pub(crate) fn text(stats: &Stats, model: &Facts, model_name: &str, phase: Phase) -> String {
     let mut page = Page(String::with_capacity(24 << 10));
     let labels = [("model_name", model_name), ("architecture", model.architecture.as_str())];
     page.info("model_info", "The model.", &labels);

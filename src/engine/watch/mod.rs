@@ -1,10 +1,10 @@
 //! An engine's own reports: statistics, efficiency, rates, spans, and events of the KV cache.
 
-pub mod buckets;
-pub mod efficiency;
-pub mod kv_events;
-pub mod metrics;
-pub mod report;
-pub mod spans;
-pub mod stats;
-pub mod table;
+pub(super) mod buckets;
+pub(super) mod efficiency;
+pub(super) mod kv_events;
+pub(super) mod metrics;
+pub(super) mod report;
+pub(super) mod spans;
+pub(super) mod stats;
+pub(super) mod table;

@@ -4,7 +4,7 @@ use super::efficiency::{Efficiency, HeldBack};
 use super::table::Stats;
 use std::fmt::Write;
 
-pub fn text(stats: &Stats, of: &Efficiency) -> String {
+pub(crate) fn text(stats: &Stats, of: &Efficiency) -> String {
     let mut page = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(page, "{name:<11}{value}");

@@ -44,7 +44,11 @@ pub type SpanSink = Arc<dyn Fn(&Span) + Send + Sync>;
 
 /// The phases that a request went through. `event` is its terminal event, made at `now_unix_ns`. The last phase
 /// may have been cut short.
-pub fn spans(event: &Event, context: TraceContext, now_unix_ns: u64) -> impl Iterator<Item = Span> + use<> {
+pub(crate) fn spans(
+    event: &Event,
+    context: TraceContext,
+    now_unix_ns: u64,
+) -> impl Iterator<Item = Span> + use<> {
     let (request, user_data, finish, usage) = (event.request, event.user_data, event.finish, event.usage);
     let submitted = now_unix_ns.saturating_sub(usage.total_ns);
     let prefill_ns = match usage.prefill_ns {

@@ -52,7 +52,7 @@ impl Samples {
 
 /// Events since the last record. Reused from step to step for its memory.
 #[derive(Default)]
-pub struct StepLog {
+pub(crate) struct StepLog {
     steps: u64,
     sequences: u64,
     prompt_rows: u64,
@@ -74,7 +74,7 @@ pub struct StepLog {
 
 impl StepLog {
     /// Counts a step. `learned` is the cost model after this step.
-    pub fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
+    pub(crate) fn step(&mut self, plan: &Plan, step_ns: u64, max_step_ns: u64, learned: &StepTime) {
         self.steps += 1;
         self.sequences = plan.entries.len() as u64;
         let decodes = plan.entries.iter().filter(|entry| entry.decode);
@@ -140,7 +140,7 @@ impl Inner {
     }
 }
 
-pub struct Recorder {
+pub(crate) struct Recorder {
     inner: Mutex<Inner>,
     /// One per engine thread.
     claims: Vec<Claim>,
@@ -154,7 +154,7 @@ const REJECTIONS: usize = 5;
 
 impl Recorder {
     /// One thread for each of `claims`; their KV caches have `blocks` blocks.
-    pub fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
+    pub(crate) fn new(claims: Vec<Claim>, blocks: Vec<usize>) -> Self {
         let part = |blocks: usize| ThreadStats { blocks: blocks as u64, ..ThreadStats::default() };
         let inner = Inner { threads: blocks.into_iter().map(part).collect(), ..Inner::default() };
         Self {
@@ -166,7 +166,7 @@ impl Recorder {
         }
     }
 
-    pub fn rejected(&self, why: Status, n: usize) {
+    pub(crate) fn rejected(&self, why: Status, n: usize) {
         let counter = match why {
             Status::QueueFull => 1,
             Status::TooLong => 2,
@@ -178,7 +178,7 @@ impl Recorder {
     }
 
     /// Called by an engine thread: adds the events of a step, and empties `log`.
-    pub fn record(&self, thread: usize, log: &mut StepLog, scheduling: Snapshot) {
+    pub(crate) fn record(&self, thread: usize, log: &mut StepLog, scheduling: Snapshot) {
         let counts = scheduling.counts;
         self.claims[thread].touched(counts.blocks_used + counts.blocks_cached);
         let inner = &mut *self.inner.lock();
@@ -202,7 +202,7 @@ impl Recorder {
     }
 
     /// Called by an engine thread: from now on nothing can run (true), or something can again.
-    pub fn idle(&self, thread: usize, idle: bool) {
+    pub(crate) fn idle(&self, thread: usize, idle: bool) {
         let (now, part) = (now_ns(), &mut self.inner.lock().threads[thread]);
         let since = std::mem::replace(&mut part.idle_since_ns, if idle { now } else { 0 });
         if since > 0 {
@@ -211,7 +211,7 @@ impl Recorder {
     }
 
     /// Called when an engine thread ends: its blocks and sessions no longer count, and it stays idle.
-    pub fn part(&self, thread: usize) {
+    pub(crate) fn part(&self, thread: usize) {
         self.idle(thread, true);
         let part = &mut self.inner.lock().threads[thread];
         (part.blocks, part.last_batch_size) = (0, 0);
@@ -220,7 +220,7 @@ impl Recorder {
     }
 
     /// The statistics that `hub` does not count.
-    pub fn snapshot(&self) -> (Stats, Efficiency) {
+    pub(crate) fn snapshot(&self) -> (Stats, Efficiency) {
         let rejected = self.rejected.each_ref().map(|n| n.load(Ordering::Relaxed));
         let inner = self.inner.lock();
         let now = now_ns();

@@ -27,35 +27,35 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8], what: &'a str) -> Self {
+    pub(super) fn new(bytes: &'a [u8], what: &'a str) -> Self {
         Self { bytes, pos: 0, what }
     }
 
-    pub fn pos(&self) -> usize {
+    pub(super) fn pos(&self) -> usize {
         self.pos
     }
 
-    pub fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.pos
     }
 
-    pub fn error(&self, message: impl std::fmt::Display) -> Error {
+    pub(super) fn error(&self, message: impl std::fmt::Display) -> Error {
         Error::bad_model(format!("{}: {message}", self.what))
     }
 
-    pub fn no_memory(&self, bytes: usize) -> Error {
+    pub(super) fn no_memory(&self, bytes: usize) -> Error {
         Error::out_of_memory(self.what, bytes)
     }
 
     /// Copies a name, which may be long.
-    pub fn owned(&self, name: &str) -> Result<String> {
+    pub(super) fn owned(&self, name: &str) -> Result<String> {
         let mut owned = String::new();
         owned.try_reserve_exact(name.len()).map_err(|_| self.no_memory(name.len()))?;
         owned.push_str(name);
         Ok(owned)
     }
 
-    pub fn take(&mut self, n: usize, item: &str) -> Result<&'a [u8]> {
+    pub(super) fn take(&mut self, n: usize, item: &str) -> Result<&'a [u8]> {
         if n > self.left() {
             return Err(self.error(format_args!(
                 "the file ends inside {item} (byte {} of {}, where {n} are needed)",
@@ -68,19 +68,19 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    pub fn u32(&mut self, item: &str) -> Result<u32> {
+    pub(super) fn u32(&mut self, item: &str) -> Result<u32> {
         let bytes = self.take(4, item)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    pub fn u64(&mut self, item: &str) -> Result<u64> {
+    pub(super) fn u64(&mut self, item: &str) -> Result<u64> {
         let b = self.take(8, item)?;
         Ok(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
     }
 
     /// Reads a count of items that take at least `min_bytes` each. Refuses it if the remaining bytes can't hold them,
     /// so that nothing is ever sized by a count alone.
-    pub fn count(&mut self, min_bytes: usize, item: &str) -> Result<usize> {
+    pub(super) fn count(&mut self, min_bytes: usize, item: &str) -> Result<usize> {
         let n = self.u64(item)?;
         if n > (self.left() / min_bytes) as u64 {
             return Err(
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string's bytes: a u64 length and as many bytes.
-    pub fn string(&mut self, item: &str) -> Result<&'a [u8]> {
+    pub(super) fn string(&mut self, item: &str) -> Result<&'a [u8]> {
         let n = self.u64(item)?;
         if n > self.left() as u64 {
             let left = self.left();
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the name of a metadata key or a tensor, of at most `max` bytes.
-    pub fn name(&mut self, max: usize, item: &str) -> Result<&'a str> {
+    pub(super) fn name(&mut self, max: usize, item: &str) -> Result<&'a str> {
         let bytes = self.string(item)?;
         if bytes.len() > max {
             return Err(

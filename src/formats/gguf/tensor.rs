@@ -6,7 +6,7 @@ use crate::kernels::DType;
 use std::ops::Range;
 
 /// Limit of ggml.
-pub const MAX_DIMS: usize = 4;
+pub(super) const MAX_DIMS: usize = 4;
 
 /// A tensor of the file.
 #[derive(Clone, Debug)]

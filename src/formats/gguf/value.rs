@@ -58,7 +58,7 @@ pub(super) struct Value {
 
 impl Value {
     /// Reads a type and skips the value after it. Errors call the value `key`.
-    pub fn parse(r: &mut Reader, key: &str) -> Result<Self> {
+    pub(super) fn parse(r: &mut Reader, key: &str) -> Result<Self> {
         let ty = value_type(r, key)?;
         if ty == ValueType::Array {
             let (elem, count) = array_header(r, key)?;
@@ -72,7 +72,7 @@ impl Value {
     }
 
     /// Name of the type in errors: `U32`, `array of String`.
-    pub fn type_name(&self) -> String {
+    pub(super) fn type_name(&self) -> String {
         match self.array {
             Some((elem, _)) => format!("array of {elem:?}"),
             None => format!("{:?}", self.ty),

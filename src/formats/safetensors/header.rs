@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// More dimensions than any weight has.
-pub const MAX_DIMS: usize = 8;
+pub(super) const MAX_DIMS: usize = 8;
 /// Maximum bytes of a tensor's name; real ones have about 60.
 const MAX_NAME: usize = 1 << 10;
 

@@ -50,7 +50,14 @@ macro_rules! in_blocks {
 }
 
 /// As `super::piece`, which has checked the arguments. `isa` has AVX2 or NEON, and heads are at most `WIDEST` wide.
-pub fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spans, states: &mut [f32]) {
+pub(super) fn piece(
+    isa: Isa,
+    rows: &Rows,
+    context: &Context,
+    index: usize,
+    spans: &mut Spans,
+    states: &mut [f32],
+) {
     let (scores, unpacked) = (&mut spans.scores, &mut spans.unpacked);
     let mut next = Span::new(rows, context, index * PIECE);
     if let (Some(first), true) = (&mut next, index == rows.pieces().start) {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// A stored type. A tile consists of rows. A row of K has one element of 16 positions, a row of V all
 /// elements of one position.
-pub trait Stored {
+pub(super) trait Stored {
     const KIND: KvType;
     /// Rows that share bytes, one or two.
     const SHARING: usize = 1;
@@ -25,9 +25,9 @@ pub trait Stored {
 }
 
 /// f32 that `unpack` has made, or those of `whole`. They are not prefetched.
-pub struct Unpacked;
+pub(super) struct Unpacked;
 /// `KvType::Int4`: two elements a byte.
-pub struct Int4;
+pub(super) struct Int4;
 
 macro_rules! plain {
     ($($name:ident: $element:ty, $kind:ident $(, $fetch:literal)?;)*) => {$(
@@ -63,12 +63,12 @@ impl Stored for Int4 {
 
 /// Offset of an element in rows of `width` elements.
 #[inline(always)]
-pub fn offset<E: Stored>(row: usize, column: usize, width: usize) -> usize {
+pub(super) fn offset<E: Stored>(row: usize, column: usize, width: usize) -> usize {
     (row / E::SHARING * width + column) * E::BYTES
 }
 
 /// `N` rows of factors and `V` vectors of rows of stored elements: the operands of sums of products, row by row.
-pub struct Product<const V: usize> {
+pub(super) struct Product<const V: usize> {
     /// The factors of row 0, and the distance from one row of factors to the next.
     pub factors: (*const f32, usize),
     /// The vectors of row 0.
@@ -88,7 +88,7 @@ impl<const V: usize> Product<V> {
     /// # Safety
     /// `L`'s instructions are available, and the rows have `N` factors and `V` vectors.
     #[inline(always)]
-    pub unsafe fn add<L: Lanes, E: Stored, const N: usize>(
+    pub(super) unsafe fn add<L: Lanes, E: Stored, const N: usize>(
         &self,
         rows: Range<usize>,
         sums: &mut [[L; V]; N],
@@ -124,7 +124,7 @@ impl<const V: usize> Product<V> {
 
 by_isa!(
     /// Writes the elements of a tile as f32, without its scales, and prefetches as much of `next`.
-    pub fn unpack<E: Stored>(half: Half, tile: &[u8], next: &[u8], dim: usize, out: &mut [f32]) = unpack_lanes::<lanes>
+    pub(super) fn unpack<E: Stored>(half: Half, tile: &[u8], next: &[u8], dim: usize, out: &mut [f32]) = unpack_lanes::<lanes>
 );
 
 #[inline(always)]

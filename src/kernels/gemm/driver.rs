@@ -15,7 +15,7 @@ const SMALL: usize = 1 << 18;
 
 /// Computes `out[t, column + i] = x[t] · w[i]` for the rows `i` of each of `parts`; other columns of `out` are
 /// unchanged.
-pub struct Product<'a, X: ?Sized> {
+pub(super) struct Product<'a, X: ?Sized> {
     pub pool: &'a Pool,
     /// The activations, as tasks read them.
     pub x: &'a X,
@@ -34,7 +34,7 @@ pub struct Product<'a, X: ?Sized> {
 
 impl<X: Sync + ?Sized> Product<'_, X> {
     /// Calls `one` for each task, on the pool if that pays. Panics if `out` has another length or too few columns.
-    pub fn run(&self, out: &mut [f32], one: &(dyn Fn(&Task<X>, &mut Scratch) + Sync)) {
+    pub(super) fn run(&self, out: &mut [f32], one: &(dyn Fn(&Task<X>, &mut Scratch) + Sync)) {
         let &Self { tokens, parts, stride, height, .. } = self;
         assert_eq!(out.len(), tokens * stride, "a product is [tokens, stride]");
         assert!(
@@ -59,7 +59,7 @@ impl<X: Sync + ?Sized> Product<'_, X> {
     }
 
     /// Returns task number `n`. No task has rows of two matrices.
-    pub fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
+    pub(super) fn task<'a>(&'a self, mut n: usize, out: &'a SharedOut<'a>) -> Task<'a, X> {
         if let Some(only) = self.only {
             let (part, only) = (&self.parts[0], &only[n * self.height..]);
             let rows = only.len().min(self.height);
@@ -193,7 +193,7 @@ impl<'a, X: ?Sized> Task<'a, X> {
 
 /// A thread's buffers. They grow to the size that the widest tasks need, and are kept.
 #[derive(Default)]
-pub struct Scratch {
+pub(super) struct Scratch {
     /// Codes of a group of rows.
     pub codes: Vec<Line>,
     /// Scales, and minimums, of a group of rows.
@@ -205,7 +205,7 @@ pub struct Scratch {
 }
 
 /// Calls `then` with the thread's scratch memory.
-pub fn with_scratch<R>(then: impl FnOnce(&mut Scratch) -> R) -> R {
+pub(super) fn with_scratch<R>(then: impl FnOnce(&mut Scratch) -> R) -> R {
     SCRATCH.with_borrow_mut(then)
 }
 

@@ -9,7 +9,7 @@ use super::lanes::Lanes;
 use super::wide::Wide;
 
 /// The tiles of a thread. Tile numbers are constants, as the instructions require.
-pub trait Tiles {
+pub(crate) trait Tiles {
     /// Tiles for products over 64 or 32 bytes (`depth`).
     ///
     /// # Safety
@@ -39,7 +39,7 @@ pub trait Tiles {
 }
 
 /// The trait that kernels are generic over: tiles, and the vectors used beside them.
-pub trait Set {
+pub(crate) trait Set {
     type Tiles: Tiles;
     type Lanes: Lanes;
     type Wide: Wide;
@@ -48,7 +48,7 @@ pub trait Set {
 
 /// The processor's tiles and vectors.
 #[cfg(target_arch = "x86_64")]
-pub struct Processor;
+pub(crate) struct Processor;
 
 #[cfg(target_arch = "x86_64")]
 impl Set for Processor {
@@ -59,7 +59,7 @@ impl Set for Processor {
 }
 
 /// Number of rows of tile number `tile`, and bytes per row.
-pub const fn shape(tile: usize, depth: usize) -> (usize, usize) {
+pub(crate) const fn shape(tile: usize, depth: usize) -> (usize, usize) {
     match tile {
         0..4 => (16, 64),
         4..6 => (16, depth),
@@ -68,7 +68,7 @@ pub const fn shape(tile: usize, depth: usize) -> (usize, usize) {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub use hardware::{Amx, Configured};
+pub(crate) use hardware::{Amx, Configured};
 
 #[cfg(target_arch = "x86_64")]
 mod hardware {
@@ -99,12 +99,12 @@ mod hardware {
     /// Makes the thread's tiles usable until it is dropped. After the drop, the system has no tiles to save while the
     /// thread sleeps. Do not make one for each product: the instruction waits for all earlier instructions of the
     /// thread.
-    pub struct Configured(());
+    pub(crate) struct Configured(());
 
     impl Configured {
         /// # Safety
         /// Tiles `exist`, and this thread has no other `Configured`. Panics if the system does not permit tiles.
-        pub unsafe fn new(depth: usize) -> Self {
+        pub(crate) unsafe fn new(depth: usize) -> Self {
             assert!(permitted(), "the system permits no matrix tiles");
             let config = match depth {
                 64 => &DEEP,
@@ -125,7 +125,7 @@ mod hardware {
     }
 
     /// The processor's tiles.
-    pub struct Amx(());
+    pub(crate) struct Amx(());
 
     /// An instruction; `nomem` if it neither reads nor writes memory.
     macro_rules! tile {

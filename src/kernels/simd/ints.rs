@@ -15,10 +15,10 @@ use std::ops::Range;
 #[cfg(target_arch = "aarch64")]
 pub use aarch64::{Neon, NeonI8mm};
 #[cfg(target_arch = "x86_64")]
-pub use x86::*;
+pub(crate) use x86::*;
 
 /// A register of sums or of codes.
-pub trait IntRegister: Bytes {
+pub(crate) trait IntRegister: Bytes {
     type Floats: Register;
     /// Whether `dot` adds up in i16, two for each row, which `add` then widens.
     const NARROW: bool;
@@ -47,18 +47,18 @@ pub trait IntRegister: Bytes {
 }
 
 /// A register of floats, with as many rows as a register of sums.
-pub type Floats<I> = <<I as Ints>::Register as IntRegister>::Floats;
+pub(crate) type Floats<I> = <<I as Ints>::Register as IntRegister>::Floats;
 
 /// Reads four bytes as one number.
 #[inline(always)]
-pub unsafe fn four<T>(from: *const T) -> i32 {
+pub(crate) unsafe fn four<T>(from: *const T) -> i32 {
     // SAFETY: the caller has them.
     unsafe { from.cast::<i32>().read_unaligned() }
 }
 
 /// The lines of codes of one group, of four columns each, and the factor of its products.
 #[derive(Clone, Copy)]
-pub struct Group<'a> {
+pub(crate) struct Group<'a> {
     /// The first of the lines.
     pub codes: *const Line,
     /// `IntRegister::factor` of each row.
@@ -66,15 +66,15 @@ pub struct Group<'a> {
 }
 
 /// The codes of `P` panels and the values of `T` tokens, from the first of the lines on.
-pub type Operands<const T: usize, const P: usize> = ([*const Line; P], [*const i8; T]);
+pub(crate) type Operands<const T: usize, const P: usize> = ([*const Line; P], [*const i8; T]);
 
 /// Sixteen rows. If PAIRED, `dots` needs the lines of codes in pairs.
 #[derive(Clone, Copy)]
-pub struct Sixteen<P, const N: usize, const PAIRED: bool = false>([P; N]);
+pub(crate) struct Sixteen<P, const N: usize, const PAIRED: bool = false>([P; N]);
 
 /// The trait that kernels are generic over: `Sixteen` of some register. Codes are stored in lines: four columns of
 /// sixteen rows, row by row.
-pub trait Ints: Copy {
+pub(crate) trait Ints: Copy {
     type Register: IntRegister;
     type Lanes: Lanes<Register = <Self::Register as IntRegister>::Floats>;
     /// Number of panels (sixteen rows each) whose sums fit into the registers with four tokens.
@@ -254,7 +254,7 @@ pub trait Ints: Copy {
 
 macro_rules! sixteen {
     ($name:ident, $part:ty, $n:literal, $panels:literal $(, $paired:literal { $($own:tt)* })?) => {
-        pub type $name = super::Sixteen<$part, $n $(, $paired)?>;
+        pub(crate) type $name = super::Sixteen<$part, $n $(, $paired)?>;
         impl super::Ints for $name {
             type Register = $part;
             type Lanes = super::super::lanes::Sixteen<<$part as super::IntRegister>::Floats, $n>;
@@ -296,7 +296,7 @@ mod x86 {
     /// A register of AVX-VNNI, or of the same instructions in AVX-512's encoding.
     #[derive(Clone, Copy)]
     #[repr(transparent)]
-    pub struct Vnni<const EVEX: bool>(pub __m256i);
+    pub(crate) struct Vnni<const EVEX: bool>(pub __m256i);
 
     /// An order for `shuffle_epi8` in each lane: each of two bytes becomes the upper byte of an i16, with 0 below.
     #[inline(always)]

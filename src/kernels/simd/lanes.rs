@@ -10,7 +10,7 @@ use super::dispatch::inlined;
 #[cfg(target_arch = "aarch64")]
 pub use super::lanes_neon::Neon;
 #[cfg(target_arch = "x86_64")]
-pub use super::lanes_x86::{Avx2, Avx512};
+pub(crate) use super::lanes_x86::{Avx2, Avx512};
 
 /// One or more f32: a single one, a register of them, or sixteen. Functions of numbers are written once, for all.
 pub trait Real: Copy {
@@ -94,7 +94,7 @@ pub trait Register: Real {
 
 /// Half the number that an E8M0 byte stands for, an exponent of two: `2^(e - 128)`. The two smallest are subnormal.
 /// 255, which the standard has for NaN, is a number as in ggml.
-pub fn half_power(e: u8) -> f32 {
+pub(crate) fn half_power(e: u8) -> f32 {
     let e = e as i32;
     f32::from_bits(((e - 1) << 23).max((e + 1) << 21) as u32)
 }
@@ -151,13 +151,13 @@ impl Register for f32 {
 
 /// Sixteen lanes.
 #[derive(Clone, Copy)]
-pub struct Sixteen<R, const N: usize>([R; N]);
+pub(crate) struct Sixteen<R, const N: usize>([R; N]);
 
 /// Sixteen lanes for any processor.
-pub type Scalar = Sixteen<f32, 16>;
+pub(crate) type Scalar = Sixteen<f32, 16>;
 
 /// The trait that kernels are generic over: `Sixteen` of some register.
-pub trait Lanes: Real {
+pub(crate) trait Lanes: Real {
     type Register: Register;
     const SUMS: usize = Self::Register::SUMS;
     fn registers(&self) -> &[Self::Register];
@@ -249,7 +249,7 @@ impl<R: Register, const N: usize> Real for Sixteen<R, N> {
 }
 
 /// The storage type of a number.
-pub trait Element {
+pub(crate) trait Element {
     const BYTES: usize;
     /// Loads one element for each lane.
     unsafe fn load<R: Real>(from: *const u8) -> R;
@@ -264,7 +264,7 @@ pub trait Element {
 macro_rules! elements {
     ($($name:ident, $load:ident, $bytes:literal;)*) => {
         $(
-            pub struct $name;
+            pub(crate) struct $name;
             impl Element for $name {
                 const BYTES: usize = $bytes;
                 inlined! { fn load<R: Real>(from: *const u8) -> R = R::$load(from.cast()); }

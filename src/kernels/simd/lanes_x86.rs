@@ -6,9 +6,9 @@ use super::x86::fetch;
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
-pub type Avx2 = Sixteen<__m256, 2>;
+pub(crate) type Avx2 = Sixteen<__m256, 2>;
 /// AVX-512 F, BW and VL.
-pub type Avx512 = Sixteen<__m512, 1>;
+pub(crate) type Avx512 = Sixteen<__m512, 1>;
 
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 

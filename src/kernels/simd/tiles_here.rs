@@ -7,14 +7,14 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 /// Whether the system lets this process use tiles that `exist`. The first call asks the system. If it agrees,
 /// each thread, whether it exists now or later, gets room for tiles when it first uses one.
-pub fn permitted() -> bool {
+pub(super) fn permitted() -> bool {
     static ANSWER: OnceBox<bool> = OnceBox::new();
     *ANSWER.get_or_init(|| Box::new(permit_tiles()))
 }
 
 /// Whether the processor has AMX-TILE and AMX-INT8, and the system preserves tiles across context switches.
 #[allow(unused_unsafe)] // newer compilers know cpuid as safe
-pub fn exist() -> bool {
+pub(super) fn exist() -> bool {
     const OSXSAVE: u32 = 1 << 27;
     const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
     const TILE_STATES: u64 = 1 << 17 | 1 << 18;

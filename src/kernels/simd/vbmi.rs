@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Vbmi(pub __m512i);
+pub(crate) struct Vbmi(pub __m512i);
 
 // No closures: compilers leave them as calls if functions have more target features.
 

@@ -7,7 +7,7 @@
 use super::bytes::Bytes;
 use super::dispatch::inlined;
 
-pub trait Wide: Bytes {
+pub(crate) trait Wide: Bytes {
     /// Loads 32 bytes from each address.
     unsafe fn two(a: *const u8, b: *const u8) -> Self;
     /// Loads 32 bytes twice, the second time shifted down by four bits. The upper half of the shifted bytes is

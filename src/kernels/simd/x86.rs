@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 /// 32 bytes at `at` can be read.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub unsafe fn load<T>(at: *const T) -> __m256i {
+pub(crate) unsafe fn load<T>(at: *const T) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe { _mm256_loadu_si256(at.cast()) }
 }
@@ -16,7 +16,7 @@ pub unsafe fn load<T>(at: *const T) -> __m256i {
 /// because prefetches into L1 would delay loads of activations.
 #[inline(always)]
 #[allow(unused_unsafe)] // newer compilers know a prefetch as safe
-pub fn fetch(from: *const u8, bytes: usize) {
+pub(crate) fn fetch(from: *const u8, bytes: usize) {
     for line in 0..bytes.div_ceil(64) {
         // SAFETY: a prefetch accesses nothing.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(from.wrapping_add(64 * line).cast()) };
@@ -27,7 +27,7 @@ pub fn fetch(from: *const u8, bytes: usize) {
 /// products of several steps, and to make room for them it moves the sums to the stack.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn pinned(mut v: __m256i) -> __m256i {
+pub(crate) fn pinned(mut v: __m256i) -> __m256i {
     // SAFETY: the instruction sequence is empty.
     unsafe { asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags)) };
     v

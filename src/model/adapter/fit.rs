@@ -19,7 +19,7 @@ const MAX_RANK: usize = 1024;
 
 /// Fits the adapter of `file` to a decoder. Fails with `BadModel` if its shapes are another model's or a number is not
 /// finite, and with `Unsupported` for a part without a product that takes updates.
-pub fn fit(
+pub(crate) fn fit(
     file: &AdapterFile,
     config: &DecoderConfig,
     products: &mut dyn Iterator<Item = &Product>,

@@ -10,7 +10,7 @@ use crate::model::namespaces;
 const KEYS: &[&str] =
     &["adapter.type", "adapter.lora.alpha", "adapter.lora.task_name", "adapter.lora.prompt_prefix"];
 
-pub fn read(gguf: &Gguf) -> Result<AdapterFile> {
+pub(super) fn read(gguf: &Gguf) -> Result<AdapterFile> {
     let (what, architecture) = (gguf.what(), gguf.get::<&str>("general.architecture")?);
     for (key, wanted) in [("general.type", "adapter"), ("adapter.type", "lora")] {
         match gguf.find::<&str>(key)? {

@@ -11,7 +11,7 @@ use crate::kernels::Matrix;
 use crate::ops::{Lora, RopeStyle};
 use std::path::Path;
 
-pub use fit::fit;
+pub(super) use fit::fit;
 
 /// The contents of a file, before it is matched with a model.
 pub struct AdapterFile {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 impl Decoder {
     /// Reads a decoder, with `LoadOptions::mtp` its block of multi-token prediction too.
-    pub fn read(mut from: Reader, mut c: DecoderConfig, options: &LoadOptions) -> Result<Self> {
+    pub(crate) fn read(mut from: Reader, mut c: DecoderConfig, options: &LoadOptions) -> Result<Self> {
         let (hidden, vocab) = (c.hidden, c.vocab_size);
         let embedding = from.dense("token_embd.weight", vocab, hidden)?;
         let tied = !from.has("output.weight");

@@ -213,7 +213,7 @@ const MODERN_BERT: EncoderFamily = EncoderFamily {
 };
 
 /// EmbeddingGemma (arXiv 2509.20354): Gemma 3 whose rows see each other, and two products behind pooling.
-pub const GEMMA_EMBEDDING: EncoderFamily = EncoderFamily {
+pub(crate) const GEMMA_EMBEDDING: EncoderFamily = EncoderFamily {
     gguf: "gemma-embedding",
     // `gemma3_text` with `use_bidirectional_attention`.
     hf: &[],
@@ -251,7 +251,8 @@ pub const GEMMA_EMBEDDING: EncoderFamily = EncoderFamily {
     ..BERT
 };
 
-pub static ENCODERS: &[&EncoderFamily] = &[&BERT, &XLM_ROBERTA, &NOMIC_BERT, &MODERN_BERT, &GEMMA_EMBEDDING];
+pub(crate) static ENCODERS: &[&EncoderFamily] =
+    &[&BERT, &XLM_ROBERTA, &NOMIC_BERT, &MODERN_BERT, &GEMMA_EMBEDDING];
 
 impl EncoderFamily {
     /// The rotations of layers, and the layers. Rotation 0 is that of layers that see everything. `sees`: whether a

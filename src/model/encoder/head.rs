@@ -47,17 +47,17 @@ fn run(program: &Program, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
 }
 
 /// A product of the pooled state.
-pub struct Dense {
+pub(crate) struct Dense {
     pub program: Program,
     activation: HeadActivation,
 }
 
 impl Dense {
-    pub fn new(weights: Projections, activation: HeadActivation) -> Result<Self> {
+    pub(crate) fn new(weights: Projections, activation: HeadActivation) -> Result<Self> {
         Ok(Self { program: product(None, weights)?, activation })
     }
 
-    pub fn run(&self, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
+    pub(crate) fn run(&self, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
         let mut out = run(&self.program, ops, x)?;
         self.activation.apply(&mut out);
         Ok(out)
@@ -65,7 +65,7 @@ impl Dense {
 }
 
 /// The classifier of one label: a product with its activation and norm, and a product with one row.
-pub struct ScoreHead {
+pub(crate) struct ScoreHead {
     /// Which hidden states it takes.
     pub pooling: Pooling,
     dense: Dense,
@@ -73,16 +73,16 @@ pub struct ScoreHead {
 }
 
 impl ScoreHead {
-    pub fn new(pooling: Pooling, dense: Dense, norm: Option<Norm>, out: Projections) -> Result<Self> {
+    pub(crate) fn new(pooling: Pooling, dense: Dense, norm: Option<Norm>, out: Projections) -> Result<Self> {
         Ok(Self { pooling, dense, out: product(norm, out)? })
     }
 
-    pub fn programs(&self) -> [&Program; 2] {
+    pub(crate) fn programs(&self) -> [&Program; 2] {
         [&self.dense.program, &self.out]
     }
 
     /// The label's probability, by the logistic function.
-    pub fn run(&self, ops: &dyn OpSet, pooled: &[f32]) -> Result<Vec<f32>> {
+    pub(crate) fn run(&self, ops: &dyn OpSet, pooled: &[f32]) -> Result<Vec<f32>> {
         match run(&self.out, ops, &self.dense.run(ops, pooled)?)?[..] {
             [logit] => Ok(vec![(1.0 / (1.0 + (-f64::from(logit)).exp())) as f32]),
             _ => Err(Error::internal("a score of several labels")),

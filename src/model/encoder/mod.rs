@@ -2,7 +2,7 @@
 //! after it. The tensors of a file say which of the norms a layer has.
 
 mod config;
-pub mod family;
+pub(super) mod family;
 mod head;
 
 use super::check::check_batch;
@@ -11,11 +11,11 @@ use crate::base::{Error, Result};
 use crate::ops::pass::{Program, Ropes, Step};
 use crate::ops::{Distinct, Extent, KvCache, OpSet, RaggedBatch, Weight};
 
-pub use config::EncoderConfig;
-pub use head::{Dense, HeadActivation, ScoreHead};
+pub(super) use config::EncoderConfig;
+pub(super) use head::{Dense, HeadActivation, ScoreHead};
 
 /// A loaded encoder.
-pub struct Encoder {
+pub(super) struct Encoder {
     config: EncoderConfig,
     /// The wanted rows behind the last layer.
     program: Program,
@@ -26,7 +26,7 @@ pub struct Encoder {
 
 /// The products behind pooling.
 #[derive(Default)]
-pub struct Heads {
+pub(super) struct Heads {
     pub score: Option<ScoreHead>,
     /// Products that make the embedding.
     pub dense: Vec<Dense>,
@@ -34,7 +34,7 @@ pub struct Heads {
 
 impl Encoder {
     /// `program` runs what `config` says. `other_bytes` is the number of other bytes in its files.
-    pub fn new(
+    pub(super) fn new(
         config: EncoderConfig,
         program: Program,
         ropes: Vec<Ropes>,

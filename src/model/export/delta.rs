@@ -12,7 +12,7 @@ use std::io::Write;
 
 /// Value heads to write in another order.
 #[derive(Clone, Copy)]
-pub struct Heads {
+pub(super) struct Heads {
     /// The checkpoint's shape, with its order.
     shape: DeltaShape,
     /// The file's order.
@@ -21,7 +21,7 @@ pub struct Heads {
 
 /// The parts of a layer whose rows, columns or elements belong to value heads.
 #[derive(Clone, Copy)]
-pub enum Part {
+pub(super) enum Part {
     /// `keys` rows of no value head, then `each` rows of each.
     Rows {
         keys: usize,
@@ -39,7 +39,7 @@ pub enum Part {
 }
 
 impl Heads {
-    pub fn new(shape: DeltaShape, family: &Family) -> Self {
+    pub(super) fn new(shape: DeltaShape, family: &Family) -> Self {
         Self { shape, order: family.delta.map_or(shape.order, |delta| delta.order) }
     }
 
@@ -65,7 +65,7 @@ impl Heads {
     }
 
     /// Dimensions in ggml's order, for a model of this width.
-    pub fn dims(&self, part: Part, hidden: usize) -> Vec<u64> {
+    pub(super) fn dims(&self, part: Part, hidden: usize) -> Vec<u64> {
         let DeltaShape { value_heads, kernel, .. } = self.shape;
         let dims = match part {
             Part::Rows { keys, each } => vec![hidden, keys + value_heads * each],
@@ -79,7 +79,7 @@ impl Heads {
     }
 
     /// `m` with its rows, or its columns, in the file's order. `Unsupported` for blocks.
-    pub fn reordered(&self, part: Part, m: Matrix) -> Result<Matrix> {
+    pub(super) fn reordered(&self, part: Part, m: Matrix) -> Result<Matrix> {
         if !self.move_heads() {
             return Ok(m);
         }
@@ -103,17 +103,17 @@ impl Heads {
         Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
     }
 
-    pub fn vector(&self, values: &[f32], out: &mut dyn Write) -> Result<u32> {
+    pub(super) fn vector(&self, values: &[f32], out: &mut dyn Write) -> Result<u32> {
         floats(out, (0..values.len()).map(|at| values[self.source(at, 0, 1)]))
     }
 
     /// Writes a convolution in F32, the only type in which llama.cpp computes it.
-    pub fn convolution(&self, m: Matrix, out: &mut dyn Write) -> Result<u32> {
+    pub(super) fn convolution(&self, m: Matrix, out: &mut dyn Write) -> Result<u32> {
         in_f32(&self.reordered(Part::Convolution, m)?, out)
     }
 
     /// Writes the gates of rates and decays as one matrix.
-    pub fn gates(&self, rates: &Matrix, decays: &Matrix, out: &mut dyn Write) -> Result<u32> {
+    pub(super) fn gates(&self, rates: &Matrix, decays: &Matrix, out: &mut dyn Write) -> Result<u32> {
         if rates.dtype != decays.dtype {
             return Err(Error::unsupported("the gates of rates and decays have different types"));
         }
@@ -136,7 +136,7 @@ fn float_size(m: &Matrix) -> Result<usize> {
 }
 
 /// The tensors of a layer besides its norms.
-pub fn items(heads: Heads, family: &Family, add: &mut dyn FnMut(String, Kind)) {
+pub(super) fn items(heads: Heads, family: &Family, add: &mut dyn FnMut(String, Kind)) {
     let shape = heads.shape;
     let fused = family.delta.is_some_and(|delta| delta.fused);
     let gates: &[_] = match fused {
@@ -159,7 +159,7 @@ pub fn items(heads: Heads, family: &Family, add: &mut dyn FnMut(String, Kind)) {
 }
 
 /// The metadata of these layers. `Unsupported` if no interval says which layers are of attention.
-pub fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
+pub(super) fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
     let mut pairs = Vec::new();
     if family.rope_sections {
         // The pairs of a head that rotate by time, height and width in turn.

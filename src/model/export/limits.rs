@@ -6,7 +6,7 @@ use crate::model::family::SharedExpert;
 use crate::model::score::ScoreRows;
 
 /// `Unsupported`, by the name of the first such part.
-pub fn check(c: &DecoderConfig, what: &str) -> Result<()> {
+pub(super) fn check(c: &DecoderConfig, what: &str) -> Result<()> {
     let mixture = |shared| c.experts.is_some() && c.family.experts.is_some_and(|e| e.shared == shared);
     let beside = c.experts.is_some() || c.family.head_gates;
     let parts = [

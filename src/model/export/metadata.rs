@@ -22,7 +22,7 @@ fn name(c: &DecoderConfig) -> String {
 }
 
 /// The metadata of the decoder `c`, under the architecture of `family`. `Unsupported` for what no key can say.
-pub fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
+pub(super) fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     let architecture = family.gguf[0];
     let key = |key: &str| format!("{architecture}.{key}");
     let a = &c.attention;

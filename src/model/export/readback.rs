@@ -15,7 +15,7 @@ const ROUNDING: f32 = 1e-6;
 
 /// Compares the file at `path` with `config`, of the checkpoint `what`. `Unsupported`, naming the field and both values,
 /// if they differ.
-pub fn check(path: &Path, config: &DecoderConfig, what: &str) -> Result<()> {
+pub(super) fn check(path: &Path, config: &DecoderConfig, what: &str) -> Result<()> {
     let name = path.to_str().ok_or_else(|| Error::invalid(format!("{} is no Unicode", path.display())))?;
     let file = Gguf::open(name)?;
     let read = Checkpoint::config(&file, &|_| ())?;

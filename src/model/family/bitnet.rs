@@ -3,7 +3,7 @@
 use super::{ATTENTION_BIASES, BASE, Defaults, Family, PRE_NORMS};
 use crate::ops::Activation;
 
-pub const BITNET: Family = Family {
+pub(super) const BITNET: Family = Family {
     gguf: &["bitnet-b1.58", "bitnet-25"],
     hf: Some("bitnet"),
     ternary: true,

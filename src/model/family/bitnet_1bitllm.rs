@@ -5,9 +5,9 @@
 use super::{BASE, Defaults, Family, KvHeads, PRE_NORMS};
 
 /// Name of the class in `architectures`.
-pub const CLASS: &str = "BitnetForCausalLM";
+pub(crate) const CLASS: &str = "BitnetForCausalLM";
 
-pub const BITNET_1BITLLM: Family = Family {
+pub(crate) const BITNET_1BITLLM: Family = Family {
     gguf: &["bitnet"],
     ternary: true,
     norms: &[

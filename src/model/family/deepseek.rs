@@ -17,7 +17,7 @@ const EXPERTS: ExpertDefaults = ExpertDefaults {
     ..ExpertDefaults::SOFTMAX
 };
 
-pub const DEEPSEEK_V2: Family = Family {
+pub(super) const DEEPSEEK_V2: Family = Family {
     gguf: &["deepseek2"],
     hf: Some("deepseek_v2"),
     norms: &PRE_NORMS,
@@ -53,9 +53,10 @@ const V3_EXPERTS: ExpertDefaults = ExpertDefaults {
     ..EXPERTS
 };
 
-pub const DEEPSEEK_V3: Family = Family { hf: Some("deepseek_v3"), experts: Some(V3_EXPERTS), ..DEEPSEEK_V2 };
+pub(super) const DEEPSEEK_V3: Family =
+    Family { hf: Some("deepseek_v3"), experts: Some(V3_EXPERTS), ..DEEPSEEK_V2 };
 
-pub const GLM4_MOE_LITE: Family = Family {
+pub(super) const GLM4_MOE_LITE: Family = Family {
     hf: Some("glm4_moe_lite"),
     experts: Some(ExpertDefaults {
         dense_first: Some(("first_k_dense_replace", 1)),

@@ -6,7 +6,7 @@ use crate::ops::RopeStyle;
 /// One key for all products.
 const BIAS: Bias = Bias::key("use_bias");
 
-pub const ERNIE4_5: Family = Family {
+pub(super) const ERNIE4_5: Family = Family {
     gguf: &["ernie4_5"],
     hf: Some("ernie4_5"),
     biases: Biases { qkv: BIAS, output: BIAS, ffn: BIAS },

@@ -4,7 +4,7 @@
 use super::olmo2::OLMO2;
 use super::{BASE, Defaults, Family, Rotation, Windows};
 
-pub const EXAONE4: Family = Family {
+pub(super) const EXAONE4: Family = Family {
     gguf: &["exaone4"],
     hf: Some("exaone4"),
     norms: OLMO2.norms,

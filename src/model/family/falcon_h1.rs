@@ -4,7 +4,7 @@
 use super::llama::LLAMA;
 use super::{BASE, Defaults, Factor, Family, MambaDefaults, ONE, Scales};
 
-pub const FALCON_H1: Family = Family {
+pub(super) const FALCON_H1: Family = Family {
     gguf: &["falcon-h1"],
     hf: Some("falcon_h1"),
     norms: &[("input_layernorm", "attn_norm"), ("pre_ff_layernorm", "ffn_norm")],

@@ -10,7 +10,7 @@ fn number(sizes: &ScaleSizes) -> usize {
     if sizes.layers == 46 { sizes.hidden / sizes.heads } else { sizes.head_dim }
 }
 
-pub const GEMMA2: Family = Family {
+pub(super) const GEMMA2: Family = Family {
     gguf: &["gemma2"],
     hf: Some("gemma2"),
     norms: &[

@@ -17,7 +17,7 @@ fn number(sizes: &ScaleSizes) -> usize {
     if sizes.layers == 62 { sizes.hidden / sizes.heads } else { sizes.head_dim }
 }
 
-pub const GEMMA3: Family = Family {
+pub(super) const GEMMA3: Family = Family {
     gguf: &["gemma3"],
     hf: Some("gemma3_text"),
     activation: Activation::GeGlu,

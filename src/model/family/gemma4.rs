@@ -5,7 +5,7 @@
 use super::gemma3::GEMMA3;
 use super::{ExpertDefaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, Scales, Windows};
 
-pub const GEMMA4: Family = Family {
+pub(super) const GEMMA4: Family = Family {
     gguf: &["gemma4"],
     hf: Some("gemma4_text"),
     hf_whole: Some("gemma4"),

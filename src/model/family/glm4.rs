@@ -4,7 +4,7 @@
 use super::{BASE, Bias, Biases, Defaults, Family, Fused, NO_BIASES};
 use crate::ops::RopeStyle;
 
-pub const GLM4: Family = Family {
+pub(super) const GLM4: Family = Family {
     gguf: &["glm4"],
     hf: Some("glm4"),
     norms: &[

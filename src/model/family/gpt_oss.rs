@@ -7,7 +7,7 @@ use crate::ops::Activation;
 
 const BIAS: Bias = Bias::Key { key: "attention_bias", default: true };
 
-pub const GPT_OSS: Family = Family {
+pub(super) const GPT_OSS: Family = Family {
     gguf: &["gpt-oss"],
     hf: Some("gpt_oss"),
     activation: Activation::SteepSwiGlu { alpha: 1.702, limit: 7.0 },

@@ -3,7 +3,7 @@
 use super::llama::LLAMA;
 use super::{BASE, Defaults, Factor, Family, KvHeads, ONE, Scales};
 
-pub const GRANITE: Family = Family {
+pub(super) const GRANITE: Family = Family {
     gguf: &["granite"],
     hf: Some("granite"),
     scales: Scales {

@@ -5,10 +5,10 @@ use super::granite::GRANITE;
 use super::{ExpertDefaults, Family, Joined, SharedExpert};
 
 /// Gate and up of the shared expert.
-pub const SHARED: &[Joined] =
+pub(super) const SHARED: &[Joined] =
     &[("shared_mlp.input_linear.weight", &["ffn_gate_shexp.weight", "ffn_up_shexp.weight"])];
 
-pub const GRANITEMOE: Family = Family {
+pub(super) const GRANITEMOE: Family = Family {
     gguf: &["granitemoe"],
     hf: Some("granitemoe"),
     joined: SHARED,
@@ -24,4 +24,4 @@ pub const GRANITEMOE: Family = Family {
     ..GRANITE
 };
 
-pub const GRANITEMOESHARED: Family = Family { hf: Some("granitemoeshared"), ..GRANITEMOE };
+pub(super) const GRANITEMOESHARED: Family = Family { hf: Some("granitemoeshared"), ..GRANITEMOE };

@@ -6,7 +6,7 @@ use super::granitemoe::GRANITEMOE;
 use super::{Defaults, ExpertDefaults, Family, MambaDefaults};
 use crate::model::config::GateNorm;
 
-pub const GRANITEMOEHYBRID: Family = Family { dense: Some(&DENSE), ..ALL };
+pub(super) const GRANITEMOEHYBRID: Family = Family { dense: Some(&DENSE), ..ALL };
 
 const ALL: Family = Family {
     gguf: &["granitehybrid"],

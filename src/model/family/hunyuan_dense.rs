@@ -3,7 +3,7 @@
 
 use super::{ATTENTION_BIASES, BASE, Defaults, Family, KvHeads, PRE_NORMS, QkNorm};
 
-pub const HUNYUAN_DENSE: Family = Family {
+pub(super) const HUNYUAN_DENSE: Family = Family {
     gguf: &["hunyuan-dense"],
     hf: Some("hunyuan_v1_dense"),
     norms: &[

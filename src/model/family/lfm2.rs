@@ -2,7 +2,7 @@
 
 use super::{BASE, ConvDefaults, Defaults, Family};
 
-pub const LFM2: Family = Family {
+pub(super) const LFM2: Family = Family {
     gguf: &["lfm2"],
     hf: Some("lfm2"),
     norms: &[

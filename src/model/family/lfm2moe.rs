@@ -5,7 +5,7 @@ use super::lfm2::LFM2;
 use super::{ConvDefaults, ExpertDefaults, Family};
 use crate::ops::Gate;
 
-pub const LFM2MOE: Family = Family {
+pub(super) const LFM2MOE: Family = Family {
     gguf: &["lfm2moe"],
     hf: Some("lfm2_moe"),
     conv: Some(ConvDefaults { kernel: 3, rounds_width: false }),

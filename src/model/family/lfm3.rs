@@ -4,7 +4,7 @@
 use super::lfm2::LFM2;
 use super::{ConvDefaults, Defaults, Family, K_NORM, Q_NORM, Rotation, Windows};
 
-pub const LFM3: Family = Family {
+pub(super) const LFM3: Family = Family {
     gguf: &["lfm3"],
     hf: Some("lfm3"),
     norms: &[

@@ -6,7 +6,7 @@ use crate::ops::RopeStyle;
 
 const LLAMA_BIASES: Biases = Biases { ffn: Bias::key("mlp_bias"), ..ATTENTION_BIASES };
 
-pub const LLAMA: Family = Family {
+pub(super) const LLAMA: Family = Family {
     gguf: &["llama"],
     hf: Some("llama"),
     optional_norms: &["attn_sub_norm", "ffn_sub_norm"],

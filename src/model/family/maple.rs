@@ -5,7 +5,7 @@ use super::qwen3::QWEN3;
 use super::{BASE, Defaults, ExpertDefaults, Family, NO_BIASES, Rotation, Windows};
 use crate::ops::Activation;
 
-pub const MAPLE: Family = Family {
+pub(super) const MAPLE: Family = Family {
     gguf: &["maple"],
     hf: Some("maple"),
     activation: Activation::ClampedSwiGlu { limit: 7.0 },

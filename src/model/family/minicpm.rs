@@ -14,7 +14,7 @@ fn logits(base: f32, sizes: &ScaleSizes) -> f32 {
     sizes.hidden as f32 / base
 }
 
-pub const MINICPM: Family = Family {
+pub(super) const MINICPM: Family = Family {
     gguf: &["minicpm"],
     hf: Some("minicpm"),
     // GGUF files of 2024 have no such keys, and are of MiniCPM 1 and 2.

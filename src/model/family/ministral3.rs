@@ -3,7 +3,7 @@
 use super::llama::LLAMA;
 use super::{BASE, Defaults, Family, Windows};
 
-pub const MINISTRAL3: Family = Family {
+pub(super) const MINISTRAL3: Family = Family {
     gguf: &["mistral3"],
     hf: Some("ministral3"),
     hf_whole: Some("mistral3"),

@@ -3,7 +3,7 @@
 use super::llama::LLAMA;
 use super::{BASE, Family, Windows};
 
-pub const MISTRAL: Family = Family {
+pub(super) const MISTRAL: Family = Family {
     gguf: LLAMA.gguf,
     hf: Some("mistral"),
     windows: Windows::All { default: Some(4096) },

@@ -44,11 +44,11 @@ mod starcoder2;
 
 use crate::ops::{Activation, AttentionShape, Gate, RopeStyle};
 
-pub use recurrent::{ConvDefaults, DeltaDefaults, MambaDefaults};
+pub(super) use recurrent::{ConvDefaults, DeltaDefaults, MambaDefaults};
 
-pub use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
+pub(super) use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
-pub const FAMILIES: &[&Family] = &[
+pub(super) const FAMILIES: &[&Family] = &[
     &bitnet::BITNET,
     &BITNET_1BITLLM,
     &llama::LLAMA,
@@ -90,7 +90,7 @@ pub const FAMILIES: &[&Family] = &[
 ];
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
-pub const REFUSED: &[(&str, &str)] =
+pub(super) const REFUSED: &[(&str, &str)] =
     &[("gemma-embedding", "its tokens see the ones behind them, and attention here is causal")];
 
 #[derive(Debug)]
@@ -249,10 +249,10 @@ const BASE: Family = Family {
 };
 
 /// A name in Hugging Face's files, and GGUF's.
-pub type Named = (&'static str, &'static str);
+pub(super) type Named = (&'static str, &'static str);
 
 /// A tensor in Hugging Face's files, and the tensors in GGUF's that it holds.
-pub type Joined = (&'static str, &'static [&'static str]);
+pub(super) type Joined = (&'static str, &'static [&'static str]);
 
 /// Values of keys that a `config.json` may leave out: those of `configuration_*.py` of transformers 5.23. Sizes have
 /// defaults there too, but no model uses them: here the file must give them.
@@ -366,7 +366,7 @@ pub struct Factor {
 }
 
 /// Always 1.
-pub const ONE: Factor = Factor { keys: None, of: |number, _| number, default: 1.0, gguf: |_| 1.0 };
+pub(super) const ONE: Factor = Factor { keys: None, of: |number, _| number, default: 1.0, gguf: |_| 1.0 };
 
 /// No cap.
 const NO_CAP: Factor = Factor { default: 0.0, gguf: |_| 0.0, ..ONE };
@@ -408,9 +408,9 @@ impl Bias {
     }
 }
 
-pub const NO_BIASES: Biases = Biases { qkv: Bias::Never, output: Bias::Never, ffn: Bias::Never };
+pub(super) const NO_BIASES: Biases = Biases { qkv: Bias::Never, output: Bias::Never, ffn: Bias::Never };
 /// One key for all of attention.
-pub const ATTENTION_BIASES: Biases =
+pub(super) const ATTENTION_BIASES: Biases =
     Biases { qkv: Bias::key("attention_bias"), output: Bias::key("attention_bias"), ..NO_BIASES };
 
 /// A mixture of experts: what files leave out, and names.
@@ -505,11 +505,11 @@ pub struct GroupDefaults {
 }
 
 /// Norms before attention and feed-forward.
-pub const PRE_NORMS: [Named; 2] =
+pub(super) const PRE_NORMS: [Named; 2] =
     [("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")];
 /// Norms of q and k.
-pub const Q_NORM: Named = ("self_attn.q_norm", "attn_q_norm");
-pub const K_NORM: Named = ("self_attn.k_norm", "attn_k_norm");
+pub(super) const Q_NORM: Named = ("self_attn.q_norm", "attn_q_norm");
+pub(super) const K_NORM: Named = ("self_attn.k_norm", "attn_k_norm");
 
 impl Family {
     /// The name in a `config.json`.

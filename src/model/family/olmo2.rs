@@ -3,7 +3,7 @@
 
 use super::{ATTENTION_BIASES, BASE, Defaults, Family, K_NORM, KvHeads, Q_NORM, QkNorm};
 
-pub const OLMO2: Family = Family {
+pub(super) const OLMO2: Family = Family {
     gguf: &["olmo2"],
     hf: Some("olmo2"),
     norms: &[

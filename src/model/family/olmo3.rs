@@ -4,7 +4,7 @@
 use super::olmo2::OLMO2;
 use super::{Defaults, Family, Rotation, Windows};
 
-pub const OLMO3: Family = Family {
+pub(super) const OLMO3: Family = Family {
     hf: Some("olmo3"),
     windows: Windows::AllBut {
         every: 4,

@@ -3,7 +3,7 @@
 
 use super::{BASE, Defaults, Family, Fused, KvHeads, Windows};
 
-pub const PHI3: Family = Family {
+pub(super) const PHI3: Family = Family {
     gguf: &["phi3"],
     hf: Some("phi3"),
     fused: Fused { qkv: true, gate_up: true },

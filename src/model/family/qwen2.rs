@@ -2,7 +2,7 @@
 
 use super::{BASE, Bias, Biases, Family, NO_BIASES, Windows};
 
-pub const QWEN2: Family = Family {
+pub(super) const QWEN2: Family = Family {
     gguf: &["qwen2"],
     hf: Some("qwen2"),
     windows: Windows::Upper,

@@ -2,7 +2,7 @@
 
 use super::{ATTENTION_BIASES, BASE, Defaults, Family, K_NORM, PRE_NORMS, Q_NORM, Windows};
 
-pub const QWEN3: Family = Family {
+pub(super) const QWEN3: Family = Family {
     gguf: &["qwen3"],
     hf: Some("qwen3"),
     norms: &[PRE_NORMS[0], Q_NORM, K_NORM, PRE_NORMS[1]],

@@ -4,7 +4,7 @@
 use super::{ATTENTION_BIASES, BASE, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
 use crate::ops::HeadOrder;
 
-pub const DELTA: DeltaDefaults = DeltaDefaults {
+pub(super) const DELTA: DeltaDefaults = DeltaDefaults {
     every: 4,
     key_heads: 16,
     value_heads: 32,
@@ -14,7 +14,7 @@ pub const DELTA: DeltaDefaults = DeltaDefaults {
     fused: false,
 };
 
-pub const QWEN35: Family = Family {
+pub(super) const QWEN35: Family = Family {
     gguf: &["qwen35"],
     hf: Some("qwen3_5_text"),
     hf_whole: Some("qwen3_5"),

@@ -4,10 +4,10 @@ use super::qwen35::QWEN35;
 use super::{ExpertDefaults, Family, SharedExpert};
 
 /// The chosen experts' weights always add up to 1.
-pub const EXPERTS: ExpertDefaults =
+pub(super) const EXPERTS: ExpertDefaults =
     ExpertDefaults { shared: SharedExpert::Weighed, ..ExpertDefaults::SOFTMAX };
 
-pub const QWEN35MOE: Family = Family {
+pub(super) const QWEN35MOE: Family = Family {
     gguf: &["qwen35moe"],
     hf: Some("qwen3_5_moe_text"),
     hf_whole: Some("qwen3_5_moe"),

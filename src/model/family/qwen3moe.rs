@@ -3,7 +3,7 @@
 use super::qwen3::QWEN3;
 use super::{Defaults, ExpertDefaults, Family, Windows};
 
-pub const QWEN3MOE: Family = Family {
+pub(super) const QWEN3MOE: Family = Family {
     gguf: &["qwen3moe"],
     hf: Some("qwen3_moe"),
     // GGUF has no key for it: llama.cpp renormalizes, as all published models do.

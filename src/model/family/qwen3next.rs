@@ -5,7 +5,7 @@ use super::qwen35moe::EXPERTS;
 use super::{DeltaDefaults, Family};
 use crate::ops::HeadOrder;
 
-pub const QWEN3NEXT: Family = Family {
+pub(super) const QWEN3NEXT: Family = Family {
     gguf: &["qwen3next"],
     hf: Some("qwen3_next"),
     hf_whole: None,

@@ -2,7 +2,7 @@
 
 use super::{BASE, Bias, Biases, Defaults, Family, PRE_NORMS};
 
-pub const SEED_OSS: Family = Family {
+pub(super) const SEED_OSS: Family = Family {
     gguf: &["seed_oss"],
     hf: Some("seed_oss"),
     norms: &[PRE_NORMS[0], ("post_attention_layernorm", "post_attention_norm")],

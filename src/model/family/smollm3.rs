@@ -3,7 +3,7 @@
 use super::llama::LLAMA;
 use super::{BASE, Defaults, Family, Windows};
 
-pub const SMOLLM3: Family = Family {
+pub(super) const SMOLLM3: Family = Family {
     gguf: &["smollm3"],
     hf: Some("smollm3"),
     windows: Windows::Listed,

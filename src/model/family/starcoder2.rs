@@ -6,7 +6,7 @@ use crate::ops::Activation;
 /// One key for all products.
 const BIAS: Bias = Bias::Key { key: "use_bias", default: true };
 
-pub const STARCODER2: Family = Family {
+pub(super) const STARCODER2: Family = Family {
     gguf: &["starcoder2"],
     hf: Some("starcoder2"),
     activation: Activation::Gelu,

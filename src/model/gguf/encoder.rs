@@ -12,7 +12,7 @@ use crate::model::names::Names;
 use crate::ops::{Activation, AttentionShape};
 
 /// The configuration; `None` if the file's architecture is not an encoder's.
-pub fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
+pub(super) fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
     let architecture: &str = gguf.get("general.architecture")?;
     let Some(family) = EncoderFamily::of_gguf(architecture) else { return Ok(None) };
     crate::model::namespaces::check(gguf, &[architecture], warn)?;

@@ -46,12 +46,12 @@ impl Keys<'_> {
 const BARE: &str = ".ffn_norm";
 
 /// A name as other files have it.
-pub fn canonical(name: &str) -> String {
+pub(super) fn canonical(name: &str) -> String {
     if name.ends_with(BARE) { format!("{name}.weight") } else { name.to_owned() }
 }
 
 /// A vector of a family with Mamba-2. That of heads has a second dimension, that of groups too.
-pub fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Arc<[f32]>> {
+pub(super) fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Arc<[f32]>> {
     let bare =
         name.strip_suffix(".weight").filter(|bare| bare.ends_with(BARE) && gguf.tensor(name).is_none());
     let name = bare.unwrap_or(name);
@@ -72,7 +72,7 @@ fn is_of(name: &str, ends: &[&str]) -> bool {
 }
 
 /// Whether the file's architecture is of a family with Mamba-2.
-pub fn has(gguf: &Gguf) -> Result<bool> {
+pub(super) fn has(gguf: &Gguf) -> Result<bool> {
     let family = Family::of_gguf(gguf.get("general.architecture")?);
     Ok(family.is_some_and(|family| family.mamba.is_some()))
 }

@@ -12,14 +12,14 @@ use crate::ops::Temperature;
 const BASE_OF_WINDOWS: &str = "rope.freq_base_swa";
 
 /// The `rope.scaling.type` of LongRoPE.
-pub const LONG: &str = "longrope";
+pub(super) const LONG: &str = "longrope";
 /// The key of YaRN's `mscale_all_dim`.
-pub const LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
+pub(super) const LOG_MULTIPLIER: &str = "rope.scaling.yarn_log_multiplier";
 /// The tensors of its divisors for short and for long contexts.
-pub const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
+pub(super) const LONG_FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 
 /// The kind of scaling of rotations. Files of Phi-3 do not name it, but have LongRoPE's divisors.
-pub fn kind<'a>(gguf: &'a Gguf, architecture: &str) -> Result<Option<&'a str>> {
+pub(super) fn kind<'a>(gguf: &'a Gguf, architecture: &str) -> Result<Option<&'a str>> {
     let named = gguf.find::<&str>(&format!("{architecture}.rope.scaling.type"))?;
     let long = LONG_FACTORS.iter().any(|name| gguf.tensor(name).is_some());
     Ok(named.or(Some(LONG).filter(|_| long)))

@@ -8,7 +8,7 @@ use crate::text::ChatTemplate;
 use crate::text::chat::pair;
 
 /// The pooling of a file that ranks, in llama.cpp's numbers.
-pub const RANK: u32 = 4;
+pub(super) const RANK: u32 = 4;
 
 const ROWS: &str = "cls.output.weight";
 
@@ -45,7 +45,7 @@ fn is_qwen3_reranker(gguf: &Gguf) -> Result<bool> {
 }
 
 /// The prompt of a pair.
-pub fn template(gguf: &Gguf) -> Result<Option<ChatTemplate>> {
+pub(super) fn template(gguf: &Gguf) -> Result<Option<ChatTemplate>> {
     match pair::from_gguf(gguf)? {
         None if is_qwen3_reranker(gguf)? => pair::of_text(pair::QWEN3_RERANKER).map(Some),
         found => Ok(found),

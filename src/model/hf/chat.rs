@@ -16,7 +16,7 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 /// Tokens that templates refer to by name.
 const TOKENS: &[&str] = &["bos_token", "eos_token", "unk_token", "pad_token", "sep_token"];
 
-pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+pub(super) fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     let Some(Source { name, text, for_tools }) = source(folder)? else { return Ok(None) };
     let what = folder.path_of(name);
     let warn = |message: &str| warn(&format!("{what}: {message}"));
@@ -26,7 +26,7 @@ pub fn read(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<ChatTemplate>
 }
 
 /// A template, and another one for conversations with tools.
-pub struct Source {
+pub(super) struct Source {
     /// Name of the file.
     name: &'static str,
     pub text: String,
@@ -34,7 +34,7 @@ pub struct Source {
 }
 
 /// The templates, from the first file that has any.
-pub fn source(folder: &Folder) -> Result<Option<Source>> {
+pub(super) fn source(folder: &Folder) -> Result<Option<Source>> {
     if let Some(bytes) = folder.read(JINJA, MAX_TEMPLATE_BYTES)? {
         let text = String::from_utf8(bytes);
         let not_utf8 = |_| Error::bad_model(format!("{}: it is not UTF-8", folder.path_of(JINJA)));

@@ -81,7 +81,7 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
 const STORED: &[&str] = &["compression_config", "hadamard_config"];
 
 /// The contents of a `config.json`.
-pub struct Config {
+pub(super) struct Config {
     pub decoder: DecoderConfig,
     pub quantization: Quantization,
     /// Whether the head is the embedding's table.
@@ -92,7 +92,7 @@ pub struct Config {
 
 impl Config {
     /// Reads a configuration. `name` is the model's name, for its facts. All errors name the field.
-    pub fn read(config: &Fields, name: &str) -> Result<Self> {
+    pub(super) fn read(config: &Fields, name: &str) -> Result<Self> {
         let whole = config.text("model_type")?.and_then(Family::of_hf_whole);
         if let (Some(family), Some(text)) = (whole, config.object("text_config")?) {
             if text.text("model_type")?.is_some_and(|own| Some(own) != family.hf) {
@@ -144,7 +144,7 @@ impl Config {
     /// Marks this as one of BitNet's embedding models. Their `config.json` does not say so; they are recognized by
     /// the norms before their projections. Their weights become ternary at every step, as with online `autobitlinear`
     /// and `use_rms_norm` (microsoft/BitNet, utils/convert-bitnet-embedding-to-gguf.py).
-    pub fn is_bitnet_embedding(&mut self, what: &str) -> Result<()> {
+    pub(super) fn is_bitnet_embedding(&mut self, what: &str) -> Result<()> {
         if self.quantization.weights != Weights::Plain {
             return Err(Error::unsupported(format!(
                 "{what}: it has a quantization_config, and the tensors have norms as BitNet's embedding models do, \
@@ -476,7 +476,7 @@ pub(super) fn key(gguf: &str) -> String {
 }
 
 /// Parses the file's JSON, whatever it holds. Python writes an infinite number as `Infinity`, which JSON does not have.
-pub fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
+pub(super) fn parse(json: &[u8], what: &str) -> Result<serde_json::Value> {
     let parsed = serde_json::from_slice(json);
     let again = |e| serde_json::from_slice(&without_infinity(json)).map_err(|_| e);
     parsed.or_else(again).map_err(|e: serde_json::Error| Error::bad_model(format!("{what}: {e}")))

@@ -10,7 +10,7 @@ const RECURRENT: &str = "linear_attention";
 const ATTENTION: &str = "full_attention";
 
 /// The shape of the recurrent layers, if the family has any; they are marked in `blocks`.
-pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<DeltaShape>> {
+pub(super) fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<DeltaShape>> {
     let Some(defaults) = family.delta else { return Ok(None) };
     let every = config.size("full_attention_interval")?.unwrap_or(defaults.every);
     match config.texts("layer_types")? {
@@ -34,7 +34,7 @@ pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Op
 }
 
 /// Marks recurrent layers by the list of all layers' types. The names are those of both types.
-pub fn mark(
+pub(super) fn mark(
     config: &Fields,
     types: &[&str],
     blocks: &mut [Block],

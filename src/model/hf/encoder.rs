@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The family of an encoder's `config.json`.
-pub fn family_of(config: &Fields) -> Result<Option<&'static EncoderFamily>> {
+pub(super) fn family_of(config: &Fields) -> Result<Option<&'static EncoderFamily>> {
     let both = config.flag("use_bidirectional_attention")?.unwrap_or(false);
     Ok(match config.text("model_type")? {
         Some("gemma3_text") if both => Some(&GEMMA_EMBEDDING),
@@ -81,7 +81,7 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
 const UNSET: &[&str] = &["rotary_emb_scale_base", "rotary_scaling_factor"];
 
 /// An opened folder.
-pub struct HfEncoder {
+pub(super) struct HfEncoder {
     folder: Folder,
     config: EncoderConfig,
     tensors: Tensors,
@@ -96,7 +96,7 @@ pub struct HfEncoder {
 
 impl HfEncoder {
     /// `family` is that of the `config.json`'s `model_type`.
-    pub fn open(folder: Folder, config: &Fields, family: &'static EncoderFamily) -> Result<Self> {
+    pub(super) fn open(folder: Folder, config: &Fields, family: &'static EncoderFamily) -> Result<Self> {
         let modules = pooling::modules(&folder)?;
         let tensors = Tensors::open(&folder)?;
         let mut dense = Vec::new();
@@ -254,7 +254,7 @@ impl EncoderConfig {
 }
 
 /// `config` knows the family's older keys.
-pub fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
+pub(super) fn read(config: &Fields, family: &'static EncoderFamily, name: &str) -> Result<EncoderConfig> {
     neutral(config)?;
     let key = |gguf: &str| config.own(&key(gguf, family)).to_owned();
     let names = Names { what: config.what(), key: &key };

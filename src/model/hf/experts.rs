@@ -8,7 +8,7 @@ use crate::ops::{Choice, Gate, Groups};
 
 /// The experts, if there are any, whose layers are marked in `blocks`. A file of a family without experts must not
 /// name any.
-pub fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<ExpertsConfig>> {
+pub(super) fn read(config: &Fields, family: &Family, blocks: &mut [Block]) -> Result<Option<ExpertsConfig>> {
     let Some(defaults) = family.experts else {
         for key in ["num_experts", "num_local_experts"] {
             if config.size(key)?.is_some_and(|count| count > 1) {

@@ -17,7 +17,7 @@ const BLOCK: usize = 32;
 const CODES: usize = 16;
 
 /// The tensor of the scales that belong to blocks.
-pub fn scales_of(blocks: &str) -> Option<String> {
+pub(super) fn scales_of(blocks: &str) -> Option<String> {
     blocks.strip_suffix(SCALES.1).map(|name| format!("{name}{}", SCALES.0))
 }
 

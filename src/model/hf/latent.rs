@@ -10,7 +10,7 @@ use crate::ops::{LatentShape, RopeStyle};
 const EPS: f32 = 1e-6;
 
 /// The sizes of attention, if the family's is latent, and the factor on the scores.
-pub fn read(config: &Fields, family: &Family, heads: usize) -> Result<Option<(LatentConfig, f32)>> {
+pub(super) fn read(config: &Fields, family: &Family, heads: usize) -> Result<Option<(LatentConfig, f32)>> {
     if !family.latent {
         return Ok(None);
     }
@@ -49,7 +49,7 @@ fn stretched(config: &Fields) -> Result<f64> {
 }
 
 /// Which elements are pairs. transformers reads the key for all but the first of these families.
-pub fn rope_style(config: &Fields, family: &Family) -> Result<RopeStyle> {
+pub(super) fn rope_style(config: &Fields, family: &Family) -> Result<RopeStyle> {
     Ok(match family.latent && config.flag("rope_interleave")? == Some(false) {
         true => RopeStyle::Neox,
         false => family.hf_rope,
@@ -57,7 +57,7 @@ pub fn rope_style(config: &Fields, family: &Family) -> Result<RopeStyle> {
 }
 
 /// The file's key for GGUF's.
-pub fn key(gguf: &str) -> Option<&'static str> {
+pub(super) fn key(gguf: &str) -> Option<&'static str> {
     Some(match gguf {
         "attention.kv_lora_rank" => "kv_lora_rank",
         "attention.q_lora_rank" => "q_lora_rank",

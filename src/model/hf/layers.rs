@@ -14,7 +14,7 @@ const FULL: &str = "full_attention";
 const GLOBAL_DIM: usize = 512;
 
 /// The attention of layers without a window, given that of the others. `None`: all attend alike.
-pub fn global(
+pub(super) fn global(
     config: &Fields,
     family: &Family,
     windowed: &AttentionShape,
@@ -67,7 +67,7 @@ fn listed(
 }
 
 /// Marks the last layers that share K and V, whose feed-forwards may be twice as wide.
-pub fn share(
+pub(super) fn share(
     config: &Fields,
     family: &Family,
     blocks: &mut [Block],
@@ -86,7 +86,7 @@ pub fn share(
 }
 
 /// Elements of a row's input to each layer, if there is such an input.
-pub fn inputs(config: &Fields, family: &Family) -> Result<Option<usize>> {
+pub(super) fn inputs(config: &Fields, family: &Family) -> Result<Option<usize>> {
     if !family.global_heads {
         return Ok(None);
     }

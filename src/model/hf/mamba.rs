@@ -12,7 +12,7 @@ const TYPES: [[&str; 2]; 2] = [["linear_attention", "full_attention"], ["mamba",
 const BIASES: [&str; 2] = ["mamba_proj_bias", "projectors_bias"];
 
 /// The shape of the layers of Mamba-2, if there are any; they are marked in `blocks`.
-pub fn read(
+pub(super) fn read(
     config: &Fields,
     family: &Family,
     hidden: usize,
@@ -93,7 +93,7 @@ fn norm(config: &Fields, defaults: MambaDefaults) -> Result<GateNorm> {
 }
 
 /// Factors on parts of a layer. The residual is kept divided by that of attention's output, so that its updates need none.
-pub struct Multipliers {
+pub(super) struct Multipliers {
     /// On attention's output.
     pub attention: f32,
     /// On attention's scores.
@@ -107,7 +107,7 @@ pub struct Multipliers {
 }
 
 impl Multipliers {
-    pub fn read(config: &Fields, family: &Family) -> Result<Self> {
+    pub(super) fn read(config: &Fields, family: &Family) -> Result<Self> {
         let given = family.mamba.is_some_and(|defaults| defaults.multipliers);
         if !given {
             return Ok(Self {
@@ -140,7 +140,7 @@ impl Multipliers {
     }
 
     /// The activation with the factors of the feed-forward.
-    pub fn activation(&self, config: &Fields, activation: Activation) -> Result<Activation> {
+    pub(super) fn activation(&self, config: &Fields, activation: Activation) -> Result<Activation> {
         let [by, output] = [self.feed_forward[0], self.feed_forward[1] / self.attention];
         match activation {
             activation if [by, output] == [1.0; 2] => Ok(activation),
@@ -157,7 +157,7 @@ fn several<const N: usize>(config: &Fields, key: &str) -> Result<[f32; N]> {
 }
 
 /// Maps GGUF's key to the key of a file with Mamba-2.
-pub fn key(gguf: &str) -> Option<&'static str> {
+pub(super) fn key(gguf: &str) -> Option<&'static str> {
     Some(match gguf {
         "ssm.group_count" => "mamba_n_groups",
         "ssm.time_step_rank" => "mamba_n_heads",

@@ -16,9 +16,9 @@ mod layers;
 mod mamba;
 #[cfg(test)]
 mod mamba_tests;
-pub mod names;
+pub(super) mod names;
 mod ordinary;
-pub mod peft;
+pub(super) mod peft;
 mod place;
 mod pooling;
 mod quantization;
@@ -41,7 +41,7 @@ use fields::Fields;
 use files::{CONFIG, MAX_CONFIG_BYTES};
 
 /// Opens the folder of a decoder or an encoder, as `HfFolder::open` does.
-pub fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
+pub(super) fn open(path: &str) -> Result<Box<dyn Checkpoint>> {
     let folder = Folder::open(path)?;
     let what = folder.path_of(CONFIG);
     if let Some(json) = folder.read(CONFIG, MAX_CONFIG_BYTES)? {

@@ -6,7 +6,7 @@ use crate::model::layers::{attention, delta_net, experts, gated, mamba, mtp};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
-pub enum Name {
+pub(crate) enum Name {
     /// A tensor of the model, by GGUF's name.
     Tensor(String),
     /// Several tensors of the model in one, by their GGUF names.
@@ -19,10 +19,10 @@ pub enum Name {
 }
 
 /// The end of a name of scales, where that of their weights has the other.
-pub const SCALES: Named = ("_scales", "_blocks");
+pub(crate) const SCALES: Named = ("_scales", "_blocks");
 
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
-pub fn canonical(family: &Family, name: &str) -> Name {
+pub(crate) fn canonical(family: &Family, name: &str) -> Name {
     // The towers of images are not read.
     let visual = family.hf_whole.is_some() && family.towers.iter().any(|tower| name.starts_with(tower));
     let name = text(family, name);
@@ -61,7 +61,7 @@ pub fn canonical(family: &Family, name: &str) -> Name {
 
 /// Maps the name of a tensor of multi-token prediction, whose blocks follow the `layers` in GGUF. `None` if it is
 /// another tensor's name.
-pub fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
+pub(crate) fn further(family: &Family, layers: usize, name: &str) -> Option<Name> {
     let name = name.strip_prefix("model.").unwrap_or(name);
     if family.latent {
         // Their blocks, which are not read, are numbered as layers are.
@@ -208,7 +208,7 @@ fn shared(family: &Family) -> impl Iterator<Item = &'static Named> {
 }
 
 /// GGUF's names, without `.weight`, of the products that a PEFT module of the family is.
-pub fn products(family: &Family, module: &str) -> Vec<String> {
+pub(crate) fn products(family: &Family, module: &str) -> Vec<String> {
     let parts = match canonical(family, &format!("{module}.weight")) {
         Name::Tensor(name) => vec![name],
         Name::Parts(parts) => parts,
@@ -223,7 +223,7 @@ fn canonical_number(layer: &str) -> bool {
 }
 
 /// The reverse mapping, for errors: the name of the tensor `gguf` in a folder of a model with so many `layers`.
-pub fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
+pub(crate) fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
     let block = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     if let Some((_, part)) = block.filter(|(n, _)| family.mtp && n.parse() == Ok(layers)) {
         let own = part.strip_prefix("nextn.").and_then(|part| part.strip_suffix(".weight"));
@@ -287,12 +287,12 @@ fn own_of(family: &Family, gguf: &str) -> Option<String> {
 }
 
 /// Whether this is the norm of a projection, under a name that only BitNet's embedding models use.
-pub fn is_embedding_norm(name: &str) -> bool {
+pub(crate) fn is_embedding_norm(name: &str) -> bool {
     name.ends_with("_proj.norm.weight")
 }
 
 /// Whether this is a projection of a layer. These are ternary in a ternary model.
-pub fn is_projection(gguf: &str) -> bool {
+pub(crate) fn is_projection(gguf: &str) -> bool {
     let part = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).map(|(_, part)| part);
     let part = part.and_then(|part| part.strip_suffix(".weight"));
     part.is_some_and(|part| dense().any(|(_, name)| *name == part))

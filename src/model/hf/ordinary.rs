@@ -1,7 +1,7 @@
 //! Keys of a `config.json` that say nothing about a pass.
 
 /// The keys that every class of transformers writes or once wrote, and those of programs that train.
-pub const ORDINARY: &[&str] = &[
+pub(super) const ORDINARY: &[&str] = &[
     "_attn_implementation",
     "_attn_implementation_autoset",
     "_attn_implementation_internal",

@@ -42,7 +42,7 @@ const FEATURES: &[&str] = &[
     "velora_config",
 ];
 
-pub fn read(folder: &Folder) -> Result<AdapterFile> {
+pub(crate) fn read(folder: &Folder) -> Result<AdapterFile> {
     let what = folder.path_of(CONFIG);
     let missing = |file: &str| {
         let pickled = if folder.has("adapter_model.bin") { "; pickled weights are not read" } else { "" };

@@ -5,29 +5,29 @@ use crate::formats::safetensors::{ElementType, TensorInfo};
 use crate::kernels::DType;
 
 /// A tensor of a file, for errors.
-pub struct Place<'a> {
+pub(super) struct Place<'a> {
     pub file: &'a str,
     pub tensor: &'a str,
 }
 
 impl Place<'_> {
-    pub fn bad(&self, why: &str) -> Error {
+    pub(super) fn bad(&self, why: &str) -> Error {
         Error::bad_model(format!("{}: tensor '{}' {why}", self.file, self.tensor))
     }
 
-    pub fn unsupported(&self, why: &str) -> Error {
+    pub(super) fn unsupported(&self, why: &str) -> Error {
         Error { status: Status::Unsupported, ..self.bad(why) }
     }
 
-    pub fn of(&self, e: Error) -> Error {
+    pub(super) fn of(&self, e: Error) -> Error {
         Error::new(e.status, format!("{}: tensor '{}': {}", self.file, self.tensor, e.message))
     }
 
-    pub fn not_float(&self, tensor: &TensorInfo) -> Error {
+    pub(super) fn not_float(&self, tensor: &TensorInfo) -> Error {
         self.unsupported(&format!("is {}; F32, F16 and BF16 are read here", tensor.type_name))
     }
 
-    pub fn dtype(&self, tensor: &TensorInfo) -> Result<DType> {
+    pub(super) fn dtype(&self, tensor: &TensorInfo) -> Result<DType> {
         match tensor.ty {
             ElementType::F32 => Ok(DType::F32),
             ElementType::F16 => Ok(DType::F16),
@@ -36,12 +36,12 @@ impl Place<'_> {
         }
     }
 
-    pub fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {
+    pub(super) fn shape(&self, tensor: &TensorInfo, wanted: &[usize]) -> Result<()> {
         self.equal(tensor, &tensor.shape, wanted)
     }
 
     /// Refuses a tensor whose shape, read as `shape`, is not the one that is wanted.
-    pub fn equal(&self, tensor: &TensorInfo, shape: &[usize], wanted: &[usize]) -> Result<()> {
+    pub(super) fn equal(&self, tensor: &TensorInfo, shape: &[usize], wanted: &[usize]) -> Result<()> {
         match shape == wanted {
             true => Ok(()),
             false => {
@@ -53,7 +53,7 @@ impl Place<'_> {
 }
 
 /// `len` elements as f32. `None` if the type is not a float. Takes at most twice the memory of the tensor's bytes.
-pub fn floats(data: &[u8], ty: ElementType, len: usize) -> Option<Vec<f32>> {
+pub(super) fn floats(data: &[u8], ty: ElementType, len: usize) -> Option<Vec<f32>> {
     let halves = data.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
     let out: Vec<f32> = match ty {
         ElementType::F32 => data.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),

@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 16;
 
 /// The way from hidden states to an embedding.
 #[derive(Default)]
-pub struct Modules {
+pub(super) struct Modules {
     pub pooling: Option<Pooling>,
     /// There are modules, and none divides embeddings by their length.
     pub raw: bool,
@@ -25,7 +25,7 @@ pub struct Modules {
 }
 
 /// A product with its own folder.
-pub struct DenseModule {
+pub(super) struct DenseModule {
     pub path: String,
     pub from: usize,
     pub to: usize,
@@ -34,7 +34,7 @@ pub struct DenseModule {
 
 /// Reads a decoder's pooling. Without a file, it is the last token's hidden state: for text generators, and for
 /// BitNet's embedding models.
-pub fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> {
+pub(super) fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> {
     match modules.dense.first() {
         None => Ok(modules.pooling.unwrap_or(Pooling::Last)),
         Some(dense) => Err(Error::unsupported(format!(
@@ -45,7 +45,7 @@ pub fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> {
     }
 }
 
-pub fn modules(folder: &Folder) -> Result<Modules> {
+pub(super) fn modules(folder: &Folder) -> Result<Modules> {
     let mut found = Modules::default();
     let Some(json) = folder.read(MODULES, MAX_BYTES)? else { return Ok(found) };
     let what = folder.path_of(MODULES);

@@ -7,7 +7,7 @@ use crate::model::family::BITNET_1BITLLM_CLASS;
 
 /// Form of the projections in all layers. In ternary models embedding, head and norms are never quantized.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Weights {
+pub(super) enum Weights {
     /// In the type of their tensors.
     Plain,
     /// uint8 with four rows in one, and a scale. The codes are divided by it (`bitlinear`) or multiplied by it
@@ -22,13 +22,13 @@ pub enum Weights {
 }
 
 impl Weights {
-    pub fn is_ternary(self) -> bool {
+    pub(super) fn is_ternary(self) -> bool {
         matches!(self, Self::Packed { .. } | Self::Online)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Quantization {
+pub(super) struct Quantization {
     pub weights: Weights,
     /// The eps of a norm before each projection (`use_rms_norm`), if there is one.
     pub projection_norms: Option<f32>,
@@ -36,7 +36,7 @@ pub struct Quantization {
 
 impl Quantization {
     /// Reads it from a whole `config.json`. `Unsupported` for methods that are not known, by name.
-    pub fn read(config: &Fields) -> Result<Self> {
+    pub(super) fn read(config: &Fields) -> Result<Self> {
         if config.is_set("quantization") {
             return Err(config.unsupported("quantization", "MLX's weights are not read"));
         }

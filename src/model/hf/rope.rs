@@ -34,7 +34,7 @@ const IGNORED: &[&str] = &[
 ];
 
 /// Checked sizes that rotations and windows depend on.
-pub struct Sizes {
+pub(super) struct Sizes {
     pub layers: usize,
     pub head_dim: usize,
     /// As `head_dim`, in layers without a window, if theirs differs.
@@ -67,7 +67,7 @@ fn rotated(config: &Fields, family: &Family, sizes: &Sizes) -> Result<usize> {
 }
 
 /// The rotations, and the block of each layer.
-pub fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
+pub(super) fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let windows = windows(config, family, sizes.layers)?;
     let sizes = &Sizes { rotated: rotated(config, family, sizes)?, ..*sizes };
     let no_windows = config.contains("sliding_window") && !config.is_set("sliding_window");
@@ -272,7 +272,7 @@ fn stretched(parameters: &Fields, family: &Family, base: f32, dims: usize) -> Re
 }
 
 /// The growth of queries, if the family and the file have it.
-pub fn temperature(config: &Fields, family: &Family) -> Result<Option<Temperature>> {
+pub(super) fn temperature(config: &Fields, family: &Family) -> Result<Option<Temperature>> {
     if !family.temperature {
         return Ok(None);
     }
@@ -396,7 +396,7 @@ fn sliding(config: &Fields, slides: &[bool], window: Option<usize>) -> Result<Ve
 }
 
 /// Whether each layer has a sliding window, if the file lists the layers' types, which may be convolutions.
-pub fn slides(config: &Fields, convolutions: bool, layers: usize) -> Result<Option<Vec<bool>>> {
+pub(super) fn slides(config: &Fields, convolutions: bool, layers: usize) -> Result<Option<Vec<bool>>> {
     let Some(types) = config.texts("layer_types")? else { return Ok(None) };
     if types.len() != layers {
         return Err(config.bad("layer_types", format_args!("num_hidden_layers is {layers}")));

@@ -18,7 +18,7 @@ const SENTENCES: &str = "config_sentence_transformers.json";
 const MAX_BYTES: u64 = 1 << 16;
 
 /// How the folder's model scores pairs, if it does.
-pub fn read(
+pub(super) fn read(
     folder: &Folder,
     config: &Fields,
     family: &Family,
@@ -37,7 +37,7 @@ pub fn read(
 }
 
 /// The number of a classifier's labels, and the key that says it. `None`: no key does.
-pub fn label_count(config: &Fields) -> Result<Option<(usize, &'static str)>> {
+pub(super) fn label_count(config: &Fields) -> Result<Option<(usize, &'static str)>> {
     Ok(match config.object("id2label")? {
         Some(labels) => Some((labels.keys().count(), "id2label")),
         None => config.size("num_labels")?.map(|count| (count, "num_labels")),
@@ -87,7 +87,7 @@ fn is_qwen3_reranker(folder: &Folder, family: &Family) -> Result<bool> {
 
 /// The prompt of a pair: the folder's chat template if it knows the roles, or Qwen3-Reranker's own. `None`: the
 /// tokenizer says how two texts are put together.
-pub fn template(folder: &Folder, family: &Family) -> Result<Option<ChatTemplate>> {
+pub(super) fn template(folder: &Folder, family: &Family) -> Result<Option<ChatTemplate>> {
     if chat::source(folder)?.is_some_and(|source| pair::takes_pairs(&source.text)) {
         // What it would warn of has been said of the chat's template, which is the same.
         return chat::read(folder, &|_| ());

@@ -6,11 +6,11 @@ use crate::model::config::Block;
 use crate::model::family::{ConvDefaults, Family, Windows};
 use crate::ops::ConvShape;
 
-pub const CONV: &str = "conv";
+pub(super) const CONV: &str = "conv";
 const ATTENTION: &str = "full_attention";
 
 /// The shape of the convolutions, if the family has any; their layers are marked in `blocks`.
-pub fn read(
+pub(super) fn read(
     config: &Fields,
     family: &Family,
     hidden: usize,
@@ -42,7 +42,7 @@ pub fn read(
 
 /// The width of dense feed-forwards: two thirds of the file's number, rounded up, unless the file says that the number
 /// is the width.
-pub fn ffn(config: &Fields, defaults: ConvDefaults) -> Result<usize> {
+pub(super) fn ffn(config: &Fields, defaults: ConvDefaults) -> Result<usize> {
     let given = match config.size("block_ff_dim")? {
         Some(width) => width,
         None => config.need("intermediate_size")?,

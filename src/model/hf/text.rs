@@ -50,13 +50,13 @@ fn generation(folder: &Folder) -> Result<(&'static str, Vec<u8>)> {
     }
 }
 
-pub fn tokenizer(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
+pub(super) fn tokenizer(folder: &Folder, warn: &dyn Fn(&str)) -> Result<Option<Tokenizer>> {
     let Some(files) = Files::read(folder)? else { return Ok(None) };
     Tokenizer::from_json(&files.json(), &folder.path_of(TOKENIZER), warn).map(Some)
 }
 
 /// `eos_token_id`, one or a list, for a vocabulary of `n` tokens.
-pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
+pub(super) fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
     let (name, json) = generation(folder)?;
     let what = folder.path_of(name);
     let json = parse(&json, &what)?;
@@ -67,7 +67,7 @@ pub fn end_tokens(folder: &Folder, n: usize) -> Result<Vec<u32>> {
 }
 
 /// Sampling defaults of the generation settings. Includes `do_sample`: unless it is true, transformers is greedy.
-pub fn sampling(folder: &Folder, warn: &dyn Fn(&str)) -> Result<SamplingDefaults> {
+pub(super) fn sampling(folder: &Folder, warn: &dyn Fn(&str)) -> Result<SamplingDefaults> {
     let (name, json) = generation(folder)?;
     let what = folder.path_of(name);
     let json = parse(&json, &what)?;

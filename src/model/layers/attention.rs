@@ -9,14 +9,14 @@ use crate::ops::{Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF: of products, and of those that some families have in one matrix.
-pub const PRODUCTS: &[Named] = &[
+pub(crate) const PRODUCTS: &[Named] = &[
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
     ("self_attn.v_proj", "attn_v"),
     ("self_attn.o_proj", "attn_output"),
 ];
-pub const FUSED: Named = ("self_attn.qkv_proj", "attn_qkv");
-pub const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
+pub(crate) const FUSED: Named = ("self_attn.qkv_proj", "attn_qkv");
+pub(crate) const SINKS: Named = ("self_attn.sinks", "attn_sinks.weight");
 
 pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, of: &Residual) -> Result<Mixed> {
     let (c, index) = (from.c, from.index);

@@ -9,7 +9,7 @@ use crate::ops::{DeltaNet, DeltaShape, Net, Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF, with the whole name's end.
-pub const TENSORS: &[Named] = &[
+pub(crate) const TENSORS: &[Named] = &[
     ("linear_attn.conv1d.weight", "ssm_conv1d.weight"),
     ("linear_attn.dt_bias", "ssm_dt.bias"),
     ("linear_attn.A_log", "ssm_a"),
@@ -17,13 +17,13 @@ pub const TENSORS: &[Named] = &[
     ("linear_attn.out_proj.weight", "ssm_out.weight"),
 ];
 /// The products before the recurrence, one by one (Qwen 3.5), and in pairs (Qwen3-Next).
-pub const SINGLE: &[Named] = &[
+pub(crate) const SINGLE: &[Named] = &[
     ("linear_attn.in_proj_qkv.weight", "attn_qkv.weight"),
     ("linear_attn.in_proj_z.weight", "attn_gate.weight"),
     ("linear_attn.in_proj_b.weight", "ssm_beta.weight"),
     ("linear_attn.in_proj_a.weight", "ssm_alpha.weight"),
 ];
-pub const PAIRS: &[Joined] = &[
+pub(crate) const PAIRS: &[Joined] = &[
     ("linear_attn.in_proj_qkvz.weight", &["attn_qkv.weight", "attn_gate.weight"]),
     ("linear_attn.in_proj_ba.weight", &["ssm_beta.weight", "ssm_alpha.weight"]),
 ];

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 /// GGUF's names of an expert's parts. It has the experts of a layer in one tensor, so the name of one in it is ours:
 /// `formats::gguf` reads it.
-pub const PARTS: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
+pub(crate) const PARTS: [&str; 3] = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
 /// All experts' matrices in one tensor, as Qwen 3.5's are published. Those of gate and up follow each other.
-pub const STACKED: [&[&str]; 2] =
+pub(crate) const STACKED: [&[&str]; 2] =
     [&["ffn_gate_exps.weight", "ffn_up_exps.weight"], &["ffn_down_exps.weight"]];
 /// The same where gate and up are in turns (`ExpertDefaults::interleaved`), as floats or as blocks beside their scales,
 /// and the biases of each.
-pub const INTERLEAVED: &[Joined] = &[
+pub(crate) const INTERLEAVED: &[Joined] = &[
     ("gate_up_proj", STACKED[0]),
     ("gate_up_proj_blocks", STACKED[0]),
     ("gate_up_proj_bias", &["ffn_gate_exps.bias", "ffn_up_exps.bias"]),
@@ -26,10 +26,10 @@ pub const INTERLEAVED: &[Joined] = &[
     ("down_proj_bias", &["ffn_down_exps.bias"]),
 ];
 /// GGUF's names of the router, and of the experts' biases.
-pub const ROUTER: &str = "ffn_gate_inp";
-pub const BIAS: &str = "exp_probs_b.bias";
+pub(crate) const ROUTER: &str = "ffn_gate_inp";
+pub(crate) const BIAS: &str = "exp_probs_b.bias";
 /// Names of Hugging Face and of GGUF, of an expert that every row passes through and of its weight.
-pub const SHARED: &[Named] = &[
+pub(crate) const SHARED: &[Named] = &[
     ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
     ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
     ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
@@ -37,7 +37,7 @@ pub const SHARED: &[Named] = &[
 ];
 
 /// A mixture of experts.
-pub fn sparse(
+pub(crate) fn sparse(
     from: &mut LayerReader,
     pass: &mut Pass,
     e: &ExpertsConfig,
@@ -53,7 +53,7 @@ pub fn sparse(
 
 /// A dense feed-forward beside a mixture of experts. Both see the same residual through norms of their own, and the
 /// norms of their outputs are added.
-pub fn both(
+pub(crate) fn both(
     from: &mut LayerReader,
     pass: &mut Pass,
     e: &ExpertsConfig,

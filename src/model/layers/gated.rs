@@ -9,11 +9,16 @@ use crate::ops::{Activation, Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF: of products, and of gate and up in one matrix.
-pub const PRODUCTS: &[Named] =
+pub(crate) const PRODUCTS: &[Named] =
     &[("mlp.gate_proj", "ffn_gate"), ("mlp.up_proj", "ffn_up"), ("mlp.down_proj", "ffn_down")];
-pub const FUSED: Named = ("mlp.gate_up_proj", "ffn_up");
+pub(crate) const FUSED: Named = ("mlp.gate_up_proj", "ffn_up");
 
-pub fn feed_forward(from: &mut LayerReader, pass: &mut Pass, x: Reg, norm: Option<Norm>) -> Result<Reg> {
+pub(crate) fn feed_forward(
+    from: &mut LayerReader,
+    pass: &mut Pass,
+    x: Reg,
+    norm: Option<Norm>,
+) -> Result<Reg> {
     let (c, activation) = (from.c, from.c.activation);
     let (ffn, bias) = (c.ffn_of(from.index), c.parts.ffn_bias);
     let gate_up = from.product(Slot::GateUp, &c.gate_up_products(ffn), c.hidden, bias)?;

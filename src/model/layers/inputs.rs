@@ -9,7 +9,7 @@ use crate::ops::{Norm, Slot};
 
 /// A layer's own input: the activation of a product of the residual `x`, times the input, goes through another product
 /// and a norm. Returns the update of the residual before that norm.
-pub fn of_layer(
+pub(crate) fn of_layer(
     from: &mut LayerReader,
     pass: &mut Pass,
     width: usize,
@@ -27,7 +27,13 @@ pub fn of_layer(
 /// The inputs of all layers side by side, `[T, layers * width]`, for tokens with the embeddings `x`: for each token, a row
 /// of a table, and a product of the embedding, of which each layer's part is normed. Both parts are halved in power, and
 /// the product is divided by the root of its width.
-pub fn of_all(reader: &mut Reader, c: &DecoderConfig, width: usize, pass: &mut Pass, x: Reg) -> Result<Reg> {
+pub(crate) fn of_all(
+    reader: &mut Reader,
+    c: &DecoderConfig,
+    width: usize,
+    pass: &mut Pass,
+    x: Reg,
+) -> Result<Reg> {
     let all = c.layers * width;
     let half = std::f32::consts::FRAC_1_SQRT_2;
     let norm = reader.norm("per_layer_proj_norm", width, c)?;

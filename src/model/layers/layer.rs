@@ -12,7 +12,7 @@ use crate::ops::{Norm, Slot};
 
 /// Reads layer `index` and pushes its operations, which update the residual `x`. `inputs` are those of all layers, if the
 /// layers have any. Behind the last layer's mixer the wanted rows alone go on.
-pub fn read(
+pub(crate) fn read(
     reader: &mut Reader,
     c: &DecoderConfig,
     index: usize,

@@ -10,7 +10,7 @@ use crate::ops::{Mamba, MambaFactors, MambaNorm, MambaShape, Net, Norm, Slot};
 use std::sync::Arc;
 
 /// Names of Hugging Face and of GGUF, with the whole name's end.
-pub const TENSORS: &[Named] = &[
+pub(crate) const TENSORS: &[Named] = &[
     ("mamba.in_proj.weight", "ssm_in.weight"),
     ("mamba.conv1d.weight", "ssm_conv1d.weight"),
     ("mamba.conv1d.bias", "ssm_conv1d.bias"),

@@ -1,16 +1,16 @@
 //! The kinds of layers. Each file has one kind: the tensors that it reads, and the operations that it pushes to a pass.
 
-pub mod attention;
-pub mod delta_net;
-pub mod experts;
-pub mod gated;
-pub mod inputs;
+pub(super) mod attention;
+pub(super) mod delta_net;
+pub(super) mod experts;
+pub(super) mod gated;
+pub(super) mod inputs;
 mod latent;
-pub mod layer;
-pub mod mamba;
-pub mod mtp;
+pub(super) mod layer;
+pub(super) mod mamba;
+pub(super) mod mtp;
 mod read;
-pub mod ropes;
+pub(super) mod ropes;
 mod short_conv;
 
 use crate::ops::Norm;

@@ -15,7 +15,7 @@ use crate::ops::Norm;
 use crate::ops::pass::{Op, Pass, Product, Reg};
 
 /// Names of Hugging Face below `mtp.`, and of GGUF below `nextn.`, beside those of the block's layer.
-pub const PARTS: &[Named] = &[
+pub(crate) const PARTS: &[Named] = &[
     ("fc", "eh_proj"),
     ("pre_fc_norm_embedding", "enorm"),
     ("pre_fc_norm_hidden", "hnorm"),
@@ -23,7 +23,7 @@ pub const PARTS: &[Named] = &[
 ];
 
 /// A block, as a pass of its own.
-pub struct Mtp {
+pub(crate) struct Mtp {
     pub pass: Pass,
     /// The hidden state of the token before each row's, which is given.
     pub before: Reg,
@@ -35,7 +35,7 @@ pub struct Mtp {
 
 impl Mtp {
     /// `c` has a block for its layer behind those of the model. `embed` pushes the embeddings of a step's tokens.
-    pub fn read(
+    pub(crate) fn read(
         reader: &mut Reader,
         c: &DecoderConfig,
         final_norm: &Norm,

@@ -10,7 +10,7 @@ use crate::ops::pass::Product;
 use crate::ops::{Norm, Projections, Site, Slot};
 use std::sync::Arc;
 
-pub struct LayerReader<'r, 'f> {
+pub(crate) struct LayerReader<'r, 'f> {
     pub reader: &'r mut Reader<'f>,
     pub c: &'r DecoderConfig,
     pub index: usize,
@@ -18,22 +18,27 @@ pub struct LayerReader<'r, 'f> {
 }
 
 impl LayerReader<'_, '_> {
-    pub fn name(&self, part: &str) -> String {
+    pub(crate) fn name(&self, part: &str) -> String {
         format!("blk.{}.{part}", self.index)
     }
 
-    pub fn has(&self, part: &str) -> bool {
+    pub(crate) fn has(&self, part: &str) -> bool {
         self.reader.has(&self.name(part))
     }
 
     /// Matrices (name, rows) of `cols` columns, as `Reader::projections` reads them.
-    pub fn projections(&mut self, wanted: &[(&str, usize)], cols: usize, bias: bool) -> Result<Projections> {
+    pub(crate) fn projections(
+        &mut self,
+        wanted: &[(&str, usize)],
+        cols: usize,
+        bias: bool,
+    ) -> Result<Projections> {
         let wanted: Vec<_> = wanted.iter().map(|(part, rows)| (self.name(part), *rows)).collect();
         self.reader.projections(&wanted, cols, bias, self.c)
     }
 
     /// The same, which adapters may update.
-    pub fn product(
+    pub(crate) fn product(
         &mut self,
         slot: Slot,
         wanted: &[(&str, usize)],
@@ -46,42 +51,42 @@ impl LayerReader<'_, '_> {
     }
 
     /// A norm, if the layer has it.
-    pub fn norm(&mut self, part: &str) -> Result<Option<Norm>> {
+    pub(crate) fn norm(&mut self, part: &str) -> Result<Option<Norm>> {
         let width = self.c.norm_width_of(self.index, part);
         width.map(|width| self.norm_of(part, width)).transpose()
     }
 
     /// A norm that the layer has.
-    pub fn norm_of(&mut self, part: &str, width: usize) -> Result<Norm> {
+    pub(crate) fn norm_of(&mut self, part: &str, width: usize) -> Result<Norm> {
         self.reader.norm(&self.name(part), width, self.c)
     }
 
-    pub fn vector(&mut self, part: &str, len: usize) -> Result<Arc<[f32]>> {
+    pub(crate) fn vector(&mut self, part: &str, len: usize) -> Result<Arc<[f32]>> {
         self.reader.vector(&self.name(part), len)
     }
 
     /// The weights of a short convolution, `[kernel, channels]`. Files have them by channel.
-    pub fn convolution(&mut self, part: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
+    pub(crate) fn convolution(&mut self, part: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
         let rows = self.reader.rows(&self.name(part), channels, kernel)?;
         Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
     }
 
-    pub fn matrix(&mut self, part: &str, rows: usize, cols: usize) -> Result<Matrix> {
+    pub(crate) fn matrix(&mut self, part: &str, rows: usize, cols: usize) -> Result<Matrix> {
         self.reader.matrix(&self.name(part), rows, cols)
     }
 
     /// A small matrix as f32.
-    pub fn rows(&mut self, part: &str, count: usize, cols: usize) -> Result<Vec<f32>> {
+    pub(crate) fn rows(&mut self, part: &str, count: usize, cols: usize) -> Result<Vec<f32>> {
         self.reader.rows(&self.name(part), count, cols)
     }
 
     /// An error of a tensor, with its name.
-    pub fn at(&self, part: &str, e: Error) -> Error {
+    pub(crate) fn at(&self, part: &str, e: Error) -> Error {
         Error::new(e.status, format!("{}: tensor '{}': {}", self.reader.what(), self.name(part), e.message))
     }
 
     /// The error of a model that `LoadOptions::skip_zeros` is not for.
-    pub fn no_zeros(&self, why: &str) -> Error {
+    pub(crate) fn no_zeros(&self, why: &str) -> Error {
         let what = self.reader.what();
         Error::unsupported(format!(
             "{what}: skip_zeros is set, which is for ternary BitNet models with ReLU²: {why}"
@@ -89,12 +94,12 @@ impl LayerReader<'_, '_> {
     }
 
     /// The same error of a feed-forward whose activation leaves few zeros.
-    pub fn no_relu2(&self) -> Error {
+    pub(crate) fn no_relu2(&self) -> Error {
         self.no_zeros("its feed-forward has no ReLU²")
     }
 
     /// The rates at which states decay, none above 0. `BadModel` if a state would grow.
-    pub fn decays(&mut self, part: &str, heads: usize) -> Result<Arc<[f32]>> {
+    pub(crate) fn decays(&mut self, part: &str, heads: usize) -> Result<Arc<[f32]>> {
         let a = self.vector(part, heads)?;
         match a.iter().any(|a| *a > 0.0) {
             true => Err(self.reader.bad(&self.name(part), "makes a state grow")),
@@ -103,7 +108,7 @@ impl LayerReader<'_, '_> {
     }
 
     /// The factor on the layer's residual.
-    pub fn scale(&mut self) -> Result<Option<f32>> {
+    pub(crate) fn scale(&mut self) -> Result<Option<f32>> {
         let part = format!("{LAYER_SCALE}.weight");
         let has = self.c.family.layer_scales && self.has(&part);
         has.then(|| self.vector(&part, 1).map(|factor| factor[0])).transpose()

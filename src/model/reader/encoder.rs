@@ -16,7 +16,7 @@ struct Norms {
 }
 
 impl Reader<'_> {
-    pub fn encoder(mut self, c: EncoderConfig) -> Result<Encoder> {
+    pub(crate) fn encoder(mut self, c: EncoderConfig) -> Result<Encoder> {
         let mut pass = Pass::default();
         let x = self.embeddings(&c, &mut pass)?;
         let last = c.family.outer_norms[1];

@@ -9,7 +9,7 @@ use crate::model::score::{Score, ScoreRows};
 
 impl Reader<'_> {
     /// `head` is that of the model, for a score of two of its rows.
-    pub fn score_of(&mut self, c: &DecoderConfig, head: &Matrix) -> Result<Option<Score>> {
+    pub(crate) fn score_of(&mut self, c: &DecoderConfig, head: &Matrix) -> Result<Option<Score>> {
         match c.score {
             None | Some(ScoreRows::Words) => Ok(None),
             Some(ScoreRows::Labels { two, yes }) => {

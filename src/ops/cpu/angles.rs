@@ -7,7 +7,7 @@ use crate::ops::{RaggedBatch, Rope};
 use std::sync::Arc;
 
 #[derive(Default)]
-pub struct Angles {
+pub(super) struct Angles {
     positions: Vec<u32>,
     tables: Vec<Table>,
 }
@@ -27,7 +27,7 @@ const MOST_TABLES: usize = 8;
 
 impl Angles {
     /// The result of `rope::table` for the batch's positions.
-    pub fn of(&mut self, pool: &Pool, batch: &RaggedBatch, rope: &Rope) -> &[f32] {
+    pub(super) fn of(&mut self, pool: &Pool, batch: &RaggedBatch, rope: &Rope) -> &[f32] {
         let len = batch.positions.len() * 2 * rope.inv_freq.len();
         if self.positions != batch.positions {
             self.positions.clone_from(&batch.positions);

@@ -14,7 +14,13 @@ use crate::ops::prepare::Source;
 use crate::ops::types::{Activation, Norm};
 
 impl Run<'_> {
-    pub fn linear(&mut self, input: &Input, norm: Option<&Norm>, product: &Product, to: Reg) -> Result<()> {
+    pub(super) fn linear(
+        &mut self,
+        input: &Input,
+        norm: Option<&Norm>,
+        product: &Product,
+        to: Reg,
+    ) -> Result<()> {
         let ops = self.ops;
         if product.updated_by(&self.adapted).is_some() {
             return self.in_parts(input, norm, product, to);
@@ -84,7 +90,7 @@ impl Run<'_> {
     }
 
     /// The product of the rows of a register, which are normed, and the adapters' updates.
-    pub fn head_product(
+    pub(super) fn head_product(
         &mut self,
         x: Reg,
         norm: Option<&Norm>,

@@ -6,14 +6,14 @@ use crate::ops::tensors::zeroed;
 
 /// The memory; grows to the largest pass, then is reused.
 #[derive(Default)]
-pub struct Memory {
+pub(super) struct Memory {
     floats: Vec<f32>,
     /// The number of rows in each register.
     rows: Vec<usize>,
 }
 
 /// The registers of one pass.
-pub struct Registers<'a> {
+pub(super) struct Registers<'a> {
     places: &'a [Place],
     memory: &'a mut Memory,
     /// Rows of the batch.
@@ -21,21 +21,21 @@ pub struct Registers<'a> {
 }
 
 /// Rows of a register: `[rows, width]`.
-pub struct Rows<'a> {
+pub(super) struct Rows<'a> {
     pub data: &'a mut [f32],
     pub rows: usize,
     pub width: usize,
 }
 
 impl Rows<'_> {
-    pub fn dims(&self) -> [usize; 2] {
+    pub(super) fn dims(&self) -> [usize; 2] {
         [self.rows, self.width]
     }
 }
 
 impl Memory {
     /// The registers of a pass for `rows` rows, all without rows. `OutOfMemory`.
-    pub fn begin<'a>(&'a mut self, program: &'a Program, rows: usize) -> Result<Registers<'a>> {
+    pub(super) fn begin<'a>(&'a mut self, program: &'a Program, rows: usize) -> Result<Registers<'a>> {
         let floats = rows.checked_mul(program.floats()).ok_or_else(|| out_of_memory(usize::MAX))?;
         if self.floats.len() < floats {
             // Freed first, so that there are never two of them.
@@ -55,7 +55,7 @@ fn out_of_memory(floats: usize) -> Error {
 
 impl Registers<'_> {
     /// Gives a register `rows` rows, whose contents are unspecified.
-    pub fn make(&mut self, reg: Reg, rows: usize) -> Result<()> {
+    pub(super) fn make(&mut self, reg: Reg, rows: usize) -> Result<()> {
         if rows > self.most {
             return Err(Error::internal(format!("{rows} rows in a step of {}", self.most)));
         }
@@ -69,18 +69,18 @@ impl Registers<'_> {
     }
 
     /// The number of rows in a register.
-    pub fn rows(&self, reg: Reg) -> usize {
+    pub(super) fn rows(&self, reg: Reg) -> usize {
         self.memory.rows[reg.index()]
     }
 
     /// Takes the rows behind the first `rows` away.
-    pub fn shorten(&mut self, reg: Reg, rows: usize) {
+    pub(super) fn shorten(&mut self, reg: Reg, rows: usize) {
         let own = &mut self.memory.rows[reg.index()];
         *own = rows.min(*own);
     }
 
     /// Registers by themselves, which must not be the same. `Internal`.
-    pub fn of<const N: usize>(&mut self, regs: [Reg; N]) -> Result<[Rows<'_>; N]> {
+    pub(super) fn of<const N: usize>(&mut self, regs: [Reg; N]) -> Result<[Rows<'_>; N]> {
         let most = self.most;
         let shape = regs.map(|reg| (self.memory.rows[reg.index()], self.places[reg.index()]));
         let spans = shape.map(|(rows, place)| place.offset * most..place.offset * most + rows * place.width);

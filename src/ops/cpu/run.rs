@@ -22,7 +22,7 @@ use crate::ops::tensors;
 use crate::ops::types::{Activation, Norm};
 use std::borrow::Cow;
 
-pub struct Run<'a> {
+pub(super) struct Run<'a> {
     pub ops: &'a CpuOps,
     pub step: &'a Step<'a>,
     pub registers: Registers<'a>,
@@ -35,7 +35,7 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(
+    pub(super) fn new(
         ops: &'a CpuOps,
         step: &'a Step<'a>,
         registers: Registers<'a>,
@@ -47,7 +47,7 @@ impl<'a> Run<'a> {
     }
 
     /// Copies the rows of the program's inputs.
-    pub fn give(&mut self, inputs: &[Reg], given: &[&[f32]]) -> Result<()> {
+    pub(super) fn give(&mut self, inputs: &[Reg], given: &[&[f32]]) -> Result<()> {
         if inputs.len() != given.len() {
             return Err(Error::internal(format!(
                 "{} inputs of a pass that has {}",
@@ -66,7 +66,7 @@ impl<'a> Run<'a> {
     }
 
     /// The registers `from`, and behind them `to` with `rows` rows that are to be written.
-    pub fn made<const N: usize, const M: usize>(
+    pub(super) fn made<const N: usize, const M: usize>(
         &mut self,
         rows: usize,
         from: [Reg; N],
@@ -79,11 +79,11 @@ impl<'a> Run<'a> {
     }
 
     /// As `made`, with as many rows as `x`.
-    pub fn like(&mut self, x: Reg, to: Reg) -> Result<[Rows<'_>; 2]> {
+    pub(super) fn like(&mut self, x: Reg, to: Reg) -> Result<[Rows<'_>; 2]> {
         self.made(self.registers.rows(x), [x], to)
     }
 
-    pub fn op(&mut self, op: &Op) -> Result<()> {
+    pub(super) fn op(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Embed { ids, table, scale, to } => self.embed(*ids, table, *scale, *to),
             Op::Unfold { x, fold } => self.unfold(*x, fold),

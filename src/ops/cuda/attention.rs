@@ -155,7 +155,7 @@ fn states(shape: &AttentionShape, rows: usize, pieces: usize) -> usize {
 }
 
 /// Maximum bytes of the states of pieces in a step of `rows` rows, for contexts of up to `context` positions.
-pub fn state_bytes(shape: &AttentionShape, rows: usize, context: usize) -> usize {
+pub(super) fn state_bytes(shape: &AttentionShape, rows: usize, context: usize) -> usize {
     let pieces = (context.div_ceil(PIECE) + 1).next_power_of_two();
     states(shape, rows.max(WARPS * QUERIES), pieces).min(STATES_BYTES)
 }

@@ -8,7 +8,7 @@ use crate::base::{Result, reserve};
 use crate::ops::{Draws, Edit, MAX_EDITS, MAX_LISTED, RaggedBatch, Report};
 
 /// The largest vocabulary that the kernel takes, and the threads of its blocks.
-pub const VOCABULARY: usize = 262_144;
+pub(super) const VOCABULARY: usize = 262_144;
 const THREADS: usize = 512;
 
 /// A row's draw in the layout of the kernel (`sampling::Draw`).
@@ -34,7 +34,7 @@ struct Row {
 }
 
 /// Maximum bytes of a row's inputs and results together.
-pub const MOST: usize =
+pub(super) const MOST: usize =
     size_of::<Row>() + MAX_EDITS * size_of::<Edit>() + MAX_LISTED * size_of::<u32>() + RESULT;
 const RESULT: usize = size_of::<u64>() + Report::MOST_WORDS * size_of::<u64>();
 

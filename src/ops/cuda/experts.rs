@@ -20,7 +20,7 @@ const MOST_USED: usize = 32;
 const MOST_EXPERTS: usize = 4096;
 
 /// The matrices of a mixture's experts.
-pub struct Tables {
+pub(super) struct Tables {
     /// Gate and up, or both as one matrix.
     gate_up: Vec<Table>,
     down: Table,

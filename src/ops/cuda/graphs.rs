@@ -14,7 +14,7 @@ const MOST: usize = 64;
 
 /// Everything that a step's launches and their arguments depend on, besides addresses that do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub(super) struct Shape {
     /// `Program::id`.
     pub program: u64,
     /// Address and layout of the KV cache.
@@ -29,7 +29,7 @@ pub struct Shape {
 impl Shape {
     /// The shape of a step in which each row is the only one of its sequence and gives nothing but logits. `None` for
     /// other steps.
-    pub fn of(batch: &RaggedBatch, program: u64, kv: (u64, KvLayout)) -> Option<Self> {
+    pub(super) fn of(batch: &RaggedBatch, program: u64, kv: (u64, KvLayout)) -> Option<Self> {
         let rows = batch.tokens.len();
         batch.decodes().then(|| Self {
             program,
@@ -44,7 +44,7 @@ impl Shape {
 /// Number of rows that a decode step of `rows` rows is padded to. Up to 8 rows stay as they are, because their number
 /// selects the kernels of products. Above that it is a multiple that grows with the number, since more rows cost next
 /// to nothing there.
-pub fn bucket(rows: usize) -> usize {
+pub(super) fn bucket(rows: usize) -> usize {
     match rows {
         0..=8 => rows,
         9..=64 => rows.next_multiple_of(8),
@@ -54,7 +54,7 @@ pub fn bucket(rows: usize) -> usize {
 }
 
 /// Number of pieces of a step's longest context, rounded up so that steps keep their shape for a while.
-pub fn pieces(batch: &RaggedBatch) -> usize {
+pub(super) fn pieces(batch: &RaggedBatch) -> usize {
     let last = batch.positions.iter().max().map_or(0, |last| *last as usize);
     (last / PIECE + 1).next_power_of_two()
 }
@@ -77,21 +77,21 @@ struct Made {
 
 /// Memory of a step's results: logits, and the tokens drawn from them with their reports.
 #[derive(Clone)]
-pub struct Results {
+pub(super) struct Results {
     logits: Arc<Buffer>,
     drawn: Option<Arc<Buffer>>,
 }
 
 impl Results {
     /// `None` if there are no logits, or if only a graph knows their address.
-    pub fn of(logits: &Part, drawn: Option<&Part>) -> Option<Self> {
+    pub(super) fn of(logits: &Part, drawn: Option<&Part>) -> Option<Self> {
         let drawn = drawn.map(|drawn| drawn.buffer().cloned());
         Some(Self { logits: logits.buffer()?.clone(), drawn: drawn.unwrap_or_default() })
     }
 
     /// Waits for the results and copies the wanted ones to the host: tokens and reports, and the logits of rows that
     /// no token was drawn from.
-    pub fn read(
+    pub(super) fn read(
         &self,
         queue: &Queue,
         staging: &mut Staging,
@@ -117,7 +117,7 @@ impl Results {
 
 /// Destination of tokens and reports on the host. It is page-locked, so that the device itself makes the copy.
 #[derive(Default)]
-pub struct Staging(Option<Pinned>);
+pub(super) struct Staging(Option<Pinned>);
 
 impl Staging {
     /// Reads `count` tokens and `words` words of reports.
@@ -150,7 +150,7 @@ impl Staging {
 }
 
 /// How a step is run.
-pub enum Way {
+pub(super) enum Way {
     Give,
     /// The second step of its shape: it runs, and its launches are kept.
     Keep,
@@ -158,7 +158,7 @@ pub enum Way {
 }
 
 #[derive(Default)]
-pub struct Graphs {
+pub(super) struct Graphs {
     seen: Vec<Seen>,
     clock: u64,
     /// The shape and the memory's generation of the current step. `choose` fills in the program and the generation.
@@ -167,12 +167,12 @@ pub struct Graphs {
 
 impl Graphs {
     /// Begins a step.
-    pub fn begin(&mut self, batch: &RaggedBatch, kv: (u64, KvLayout)) {
+    pub(super) fn begin(&mut self, batch: &RaggedBatch, kv: (u64, KvLayout)) {
         self.current = Shape::of(batch, 0, kv).map(|shape| (shape, 0));
     }
 
     /// Decides how the step of a program is run, with memory of this generation.
-    pub fn choose(&mut self, program: u64, generation: u64) -> Way {
+    pub(super) fn choose(&mut self, program: u64, generation: u64) -> Way {
         let Some((shape, _)) = self.current else { return Way::Give };
         let shape = Shape { program, ..shape };
         self.current = Some((shape, generation));
@@ -208,7 +208,7 @@ impl Graphs {
     ///
     /// # Safety
     /// The contract of `Function::launch` holds for each launch as long as memory is of this generation.
-    pub unsafe fn keep(&mut self, queue: &Queue, kept: Kept, results: &Results) {
+    pub(super) unsafe fn keep(&mut self, queue: &Queue, kept: Kept, results: &Results) {
         let Some(seen) = self.current() else { return };
         // SAFETY: guaranteed by the caller; the graph is dropped with another generation.
         match unsafe { kept.graph(queue) } {
@@ -220,7 +220,7 @@ impl Graphs {
 
     /// Launches the step's graph and returns where its results will be, or `None` if it has no graph. `Internal` if
     /// memory is no longer of the chosen generation.
-    pub fn launch(&mut self, queue: &Queue, generation: u64) -> Result<Option<Results>> {
+    pub(super) fn launch(&mut self, queue: &Queue, generation: u64) -> Result<Option<Results>> {
         if self.current.is_some_and(|(_, chosen)| chosen != generation) {
             return Err(Error::internal("memory moved in the midst of a step that is a graph"));
         }
@@ -238,7 +238,7 @@ impl Graphs {
 }
 
 /// Byte offset of the reports, which follow the tokens of `rows` rows.
-pub fn reports_at(rows: usize) -> usize {
+pub(super) fn reports_at(rows: usize) -> usize {
     (rows * size_of::<i32>()).next_multiple_of(size_of::<u64>())
 }
 

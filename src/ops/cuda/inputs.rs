@@ -62,7 +62,7 @@ fn words(values: &[u32]) -> &[u8] {
 
 /// A step's batch on the device.
 #[derive(Clone, Copy, Default)]
-pub struct OnDevice {
+pub(super) struct OnDevice {
     pub rows: usize,
     pub tokens: u64,
     pub positions: u64,
@@ -77,7 +77,7 @@ pub struct OnDevice {
 
 /// The inputs of one step.
 #[derive(Default)]
-pub struct Inputs {
+pub(super) struct Inputs {
     batch: Slot,
     pub at: OnDevice,
     draws: Slot,
@@ -117,7 +117,7 @@ struct Turns {
 
 impl Inputs {
     /// Begins a step and copies its batch.
-    pub fn begin(&mut self, queue: &Queue, batch: &RaggedBatch) -> Result<()> {
+    pub(super) fn begin(&mut self, queue: &Queue, batch: &RaggedBatch) -> Result<()> {
         self.turns.iter_mut().for_each(|(_, turns)| *turns = None);
         self.listed = 0;
         let rows = batch.tokens.len();
@@ -144,13 +144,19 @@ impl Inputs {
 
     /// Copies the inputs of the step's draws. Must come before any launch, because their address is an argument of a
     /// graph.
-    pub fn put_draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<()> {
+    pub(super) fn put_draws(&mut self, queue: &Queue, fields: &[u8]) -> Result<()> {
         self.at.draws = self.draws.put(queue, fields, &mut self.generation)?;
         Ok(())
     }
 
     /// Address of the rotations of the step's rows by `rope`, `[rows, 2 * pairs]`, computed on the CPU.
-    pub fn turns(&mut self, queue: &Queue, pool: &Pool, positions: &[u32], rope: &Rope) -> Result<u64> {
+    pub(super) fn turns(
+        &mut self,
+        queue: &Queue,
+        pool: &Pool,
+        positions: &[u32],
+        rope: &Rope,
+    ) -> Result<u64> {
         let is = |turns: &Turns| Arc::ptr_eq(&turns.inv_freq, &rope.inv_freq) && turns.factor == rope.factor;
         if let Some(known) = self.turns.iter().flat_map(|(_, turns)| turns).find(|turns| is(turns)) {
             return Ok(known.address);
@@ -172,7 +178,7 @@ impl Inputs {
     }
 
     /// Address and number of attention's tasks, four words each. Makes them if this step has none with the same key.
-    pub fn tasks(
+    pub(super) fn tasks(
         &mut self,
         queue: &Queue,
         key: [usize; 4],
@@ -190,7 +196,7 @@ impl Inputs {
     }
 
     /// Address of a list of row indices.
-    pub fn rows(&mut self, queue: &Queue, rows: &[u32]) -> Result<u64> {
+    pub(super) fn rows(&mut self, queue: &Queue, rows: &[u32]) -> Result<u64> {
         let same = |list: &&List| matches!(&list.of, Some(ListOf::Rows(known)) if known == rows);
         if let Some(list) = self.lists[..self.listed].iter().find(same) {
             return Ok(list.address);

@@ -11,16 +11,16 @@ const GEMV_TOKENS: [usize; 4] = [1, 2, 4, 8];
 /// The same of products of halves, of which the last two are GEMMs with smaller tiles, that take parts.
 const HALVES_TOKENS: [usize; 4] = [4, 8, 32, 64];
 /// Segments that a row of halves is summed in, and columns from which on each has some.
-pub const SEGMENTS: usize = 8;
+pub(super) const SEGMENTS: usize = 8;
 const SEGMENTS_COLUMNS: usize = 256;
 const GEMV_THREADS: usize = 128;
 const GEMM_THREADS: usize = 256;
 /// The widest heads of each compiled variant of attention.
-pub const HEADS: [usize; 3] = [64, 128, 256];
+pub(super) const HEADS: [usize; 3] = [64, 128, 256];
 
 /// Weight layouts of the kernels (`cuda/kernels/products.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weights {
+pub(super) enum Weights {
     /// Rows with one scale each.
     Whole,
     /// Blocks with a scale and perhaps a minimum, for activations that have scales in blocks too.
@@ -39,7 +39,7 @@ const ATTENTION: [KvType; 3] = [KvType::F32, KvType::F16, KvType::Int8];
 
 /// A kind of product: the arithmetic of its kernels, and the shape of their launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Product {
+pub(super) struct Product {
     pub name: &'static str,
     pub arithmetic: Arithmetic,
     pub weights: Weights,
@@ -82,7 +82,7 @@ const TQ2_0: Product = Product {
     columns: 256,
 };
 
-pub const PRODUCTS: [Product; 19] = [
+pub(super) const PRODUCTS: [Product; 19] = [
     whole("ternary", Arithmetic::Ternary, 2),
     whole("int8", Arithmetic::Int8, 8),
     TQ2_0,
@@ -105,14 +105,14 @@ pub const PRODUCTS: [Product; 19] = [
 ];
 
 /// Range of the dense ones, in the order of `bn_embed`'s numbers.
-pub const DENSE: std::ops::Range<usize> = 16..19;
+pub(super) const DENSE: std::ops::Range<usize> = 16..19;
 
 /// The types that experts have kernels of.
 const OF_EXPERTS: [&str; 9] = ["ternary", "int8", "q8_0", "q4_0", "q4_k", "q6_k", "f32", "f16", "bf16"];
 
 /// How the pairs of a row and one of its experts are cut into tiles of pairs of one expert (`cuda/kernels/experts.cu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiling {
+pub(super) struct Tiling {
     /// The most pairs of a tile.
     pub tile: usize,
     /// Tiles of a launch, some of which may have no pairs.
@@ -123,7 +123,7 @@ pub struct Tiling {
 
 impl Tiling {
     /// The tiles of `pairs` pairs with `experts` experts, whose weights `products` multiply with.
-    pub fn new(pairs: usize, experts: usize, products: impl Iterator<Item = usize>) -> Self {
+    pub(super) fn new(pairs: usize, experts: usize, products: impl Iterator<Item = usize>) -> Self {
         if pairs <= experts {
             return Self { tile: 1, slots: pairs, kernel: 0 };
         }
@@ -140,7 +140,7 @@ const FEW: usize = 4;
 
 /// One of a product's kernels, and the shape of its launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub(super) struct Launch {
     /// Index among the GEMVs; `None`: a GEMM.
     pub gemv: Option<usize>,
     /// Index among the GEMMs, if it is one.
@@ -165,7 +165,7 @@ struct Tile {
 }
 
 impl Product {
-    pub fn gemv_tokens(&self) -> [usize; 4] {
+    pub(super) fn gemv_tokens(&self) -> [usize; 4] {
         if self.weights == Weights::Halves { HALVES_TOKENS } else { GEMV_TOKENS }
     }
 
@@ -223,7 +223,13 @@ impl Product {
 
     /// The launch for `tokens` tokens and matrices with these numbers of `rows` of `cols` columns, on a device with
     /// `multiprocessors` multiprocessors. All kernels of a product give the same bits.
-    pub fn launch(&self, tokens: usize, rows: &[usize], cols: usize, multiprocessors: usize) -> Launch {
+    pub(super) fn launch(
+        &self,
+        tokens: usize,
+        rows: &[usize],
+        cols: usize,
+        multiprocessors: usize,
+    ) -> Launch {
         let (most, multiprocessors) = (self.gemv_tokens(), multiprocessors.max(1));
         let grid = |tile: usize, outputs: usize| {
             [tokens.div_ceil(tile), rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>(), 1]
@@ -256,7 +262,7 @@ impl Product {
 
     /// The launch for the tiles of experts whose matrices have these numbers of `rows`. `gemv` is an index among
     /// `ProductKernels::experts`.
-    pub fn expert_launch(&self, tiling: Tiling, rows: &[usize]) -> Launch {
+    pub(super) fn expert_launch(&self, tiling: Tiling, rows: &[usize]) -> Launch {
         let (_, outputs, threads, shared) = self.of_experts(tiling.kernel);
         let blocks = rows.iter().map(|rows| rows.div_ceil(outputs)).sum::<usize>();
         let in_y = tiling.kernel == 2 && self.weights != Weights::Halves;
@@ -296,7 +302,7 @@ fn shares(blocks: usize, cols: usize, multiprocessors: usize) -> usize {
 }
 
 /// The kernels of one of `PRODUCTS`.
-pub struct ProductKernels {
+pub(crate) struct ProductKernels {
     pub gemv: [Function; 4],
     pub gemm: Vec<Function>,
     /// Makes parts of activations; of halves.
@@ -308,14 +314,14 @@ pub struct ProductKernels {
 }
 
 /// Attention's kernels for one type of KV.
-pub struct AttentionKernels {
+pub(crate) struct AttentionKernels {
     pub write: Function,
     /// Indexed like `HEADS`.
     pub decode: [Function; 3],
     pub prefill: [Function; 3],
 }
 
-pub struct Kernels {
+pub(crate) struct Kernels {
     pub gather_rows: Function,
     pub add: Function,
     pub add_rms_norm: Function,
@@ -344,7 +350,7 @@ pub struct Kernels {
 impl Kernels {
     /// Looks up all kernels in `module`. `shared`: maximum bytes of dynamic shared memory that the device has for a
     /// block.
-    pub fn new(module: &Arc<Module>, shared: usize) -> Result<Self> {
+    pub(crate) fn new(module: &Arc<Module>, shared: usize) -> Result<Self> {
         let of = |name: &str| named(module, name, shared);
         let product = |p: &Product| {
             let of = |which: &str| named(module, &format!("{}_{which}", p.name), shared);

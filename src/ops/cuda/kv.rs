@@ -7,7 +7,7 @@ use crate::ops::KvLayout;
 use std::sync::Arc;
 
 /// Memory of `[layers, 2, blocks]` blocks: K, then V.
-pub struct DeviceKv {
+pub(crate) struct DeviceKv {
     queue: Arc<Queue>,
     memory: Buffer,
     layers: usize,
@@ -17,7 +17,7 @@ pub struct DeviceKv {
 }
 
 impl DeviceKv {
-    pub fn new(queue: &Arc<Queue>, layout: &KvLayout) -> Result<Self> {
+    pub(crate) fn new(queue: &Arc<Queue>, layout: &KvLayout) -> Result<Self> {
         let &KvLayout { layers, blocks, .. } = layout;
         let too_large = || Error::out_of_memory("the KV cache", usize::MAX);
         let all = layout.block_bytes().ok_or_else(too_large)?;
@@ -29,12 +29,12 @@ impl DeviceKv {
     }
 
     /// Address of the first byte.
-    pub fn address(&self) -> Result<u64> {
+    pub(crate) fn address(&self) -> Result<u64> {
         self.memory.address(0)
     }
 
     /// Addresses of K and V of a layer.
-    pub fn layer(&self, index: usize) -> Result<[u64; 2]> {
+    pub(crate) fn layer(&self, index: usize) -> Result<[u64; 2]> {
         if index >= self.layers {
             return Err(Error::internal(format!("no KV cache for layer {index}")));
         }
@@ -51,7 +51,7 @@ impl DeviceKv {
         Ok((0..2 * layers).map(move |half| (half * blocks + block as usize) * size))
     }
 
-    pub fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn read_block(&self, block: u32, out: &mut Vec<u8>) -> Result<()> {
         reserve(out, 2 * self.layers * self.block, "a KV block")?;
         for at in self.parts(block)? {
             let from = out.len();
@@ -61,7 +61,7 @@ impl DeviceKv {
         Ok(())
     }
 
-    pub fn write_block(&self, block: u32, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn write_block(&self, block: u32, bytes: &[u8]) -> Result<()> {
         if self.block == 0 {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl DeviceKv {
         parts.try_for_each(|(at, part)| self.memory.write(&self.queue.stream, at, part))
     }
 
-    pub fn copy_blocks(&self, pairs: &[(u32, u32)]) -> Result<()> {
+    pub(crate) fn copy_blocks(&self, pairs: &[(u32, u32)]) -> Result<()> {
         for &(from, to) in pairs.iter().filter(|(from, to)| from != to) {
             for (from, to) in self.parts(from)?.zip(self.parts(to)?) {
                 self.memory.copy(&self.queue.stream, from, &self.memory, to, self.block)?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// An open device with its kernels and the weights in its memory. All engines of a process share it.
-pub struct Opened {
+pub(crate) struct Opened {
     pub device: Arc<Device>,
     pub kernels: Kernels,
     pub weights: Registry,
@@ -23,7 +23,7 @@ static FIRST: OnceLock<u32> = OnceLock::new();
 impl Opened {
     /// Returns device `number`, and opens it if it is not open yet. `Unsupported` if there is no such device that we
     /// can use.
-    pub fn get(number: u32) -> Result<Arc<Self>> {
+    pub(crate) fn get(number: u32) -> Result<Arc<Self>> {
         let generation = fork::generation();
         if *FIRST.get_or_init(|| generation) != generation {
             return Err(Error::unsupported(
@@ -56,7 +56,7 @@ impl Opened {
 }
 
 /// Work that is given to the device in order.
-pub struct Queue {
+pub(crate) struct Queue {
     pub opened: Arc<Opened>,
     pub stream: Stream,
     mode: Mutex<Mode>,
@@ -82,7 +82,7 @@ struct Launch {
 }
 
 /// How the launches of a step were handled.
-pub enum Launches {
+pub(crate) enum Launches {
     Given,
     Kept(Kept),
     /// A graph has them. It must be launched now.
@@ -90,35 +90,35 @@ pub enum Launches {
 }
 
 /// The recorded launches of a step.
-pub struct Kept(Vec<Launch>);
+pub(crate) struct Kept(Vec<Launch>);
 
 impl Queue {
-    pub fn new(opened: Arc<Opened>) -> Result<Arc<Self>> {
+    pub(crate) fn new(opened: Arc<Opened>) -> Result<Arc<Self>> {
         let stream = Stream::new(&opened.device)?;
         Ok(Arc::new(Self { opened, stream, mode: Mutex::default(), left: AtomicBool::new(false) }))
     }
 
-    pub fn kernels(&self) -> &Kernels {
+    pub(crate) fn kernels(&self) -> &Kernels {
         &self.opened.kernels
     }
 
     /// From now on, launches are given to the device.
-    pub fn give(&self) {
+    pub(crate) fn give(&self) {
         self.set(Mode::Given);
     }
 
     /// From now on, launches are given to the device and recorded.
-    pub fn keep(&self) {
+    pub(crate) fn keep(&self) {
         self.set(Mode::Kept(Vec::new()));
     }
 
     /// From now on, launches are dropped, because a graph has the same ones.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.set(Mode::Left);
     }
 
     /// Whether a graph has this step's launches. Code that only prepares launches may then return early.
-    pub fn leaves(&self) -> bool {
+    pub(crate) fn leaves(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 
@@ -128,7 +128,7 @@ impl Queue {
     }
 
     /// Ends the launches of a step.
-    pub fn end(&self) -> Launches {
+    pub(crate) fn end(&self) -> Launches {
         match self.set(Mode::Given) {
             Mode::Given => Launches::Given,
             Mode::Kept(launches) => Launches::Kept(Kept(launches)),
@@ -140,7 +140,7 @@ impl Queue {
     ///
     /// # Safety
     /// The contract of `Function::launch`.
-    pub unsafe fn launch(
+    pub(crate) unsafe fn launch(
         &self,
         function: &Function,
         blocks: [usize; 3],
@@ -173,7 +173,7 @@ impl Kept {
     ///
     /// # Safety
     /// The contract of `Function::launch` holds for each launch until the graph is dropped.
-    pub unsafe fn graph(mut self, queue: &Queue) -> Result<Graph> {
+    pub(crate) unsafe fn graph(mut self, queue: &Queue) -> Result<Graph> {
         let capture = queue.stream.capture()?;
         for Launch { function, grid, args } in &mut self.0 {
             // SAFETY: guaranteed by the caller.
@@ -185,7 +185,7 @@ impl Kept {
 
 /// An argument of a kernel.
 #[derive(Clone, Copy)]
-pub enum Arg {
+pub(crate) enum Arg {
     /// A pointer or a 64-bit number.
     Long(u64),
     Int(i32),
@@ -193,12 +193,12 @@ pub enum Arg {
 }
 
 /// Address of a buffer's first byte.
-pub fn at(buffer: &Buffer) -> Result<Arg> {
+pub(super) fn at(buffer: &Buffer) -> Result<Arg> {
     buffer.address(0).map(Arg::from)
 }
 
 /// A null pointer.
-pub const NULL: Arg = Arg::Long(0);
+pub(super) const NULL: Arg = Arg::Long(0);
 
 impl Arg {
     fn push(self, args: Args) -> Result<Args> {
@@ -210,12 +210,12 @@ impl Arg {
     }
 
     /// A count that the kernel takes as an `int`.
-    pub fn int(value: usize) -> Self {
+    pub(crate) fn int(value: usize) -> Self {
         Self::Int(i32::try_from(value).unwrap_or(i32::MAX))
     }
 
     /// A count that the kernel takes in 64 bits.
-    pub fn long(value: usize) -> Self {
+    pub(crate) fn long(value: usize) -> Self {
         Self::Long(value as u64)
     }
 }

@@ -16,16 +16,16 @@ use crate::ops::{Activation, Norm, Projections};
 const PARTS_BYTES: usize = 2176;
 
 /// Threads of a block that works on elements by themselves.
-pub const ROW_THREADS: usize = 256;
+pub(super) const ROW_THREADS: usize = 256;
 
 /// Threads of a block that keeps a row of `cols` columns: one for each 8 columns, so that all loads are under way at
 /// once.
-pub fn row_threads(cols: usize) -> usize {
+pub(super) fn row_threads(cols: usize) -> usize {
     cols.div_ceil(8).next_multiple_of(32).clamp(32, 1024)
 }
 
 /// Blocks of `threads` threads with `each` columns per thread for each of `rows` rows of `cols` columns.
-pub fn shared_rows(rows: usize, cols: usize, threads: usize, each: usize) -> [usize; 3] {
+pub(super) fn shared_rows(rows: usize, cols: usize, threads: usize, each: usize) -> [usize; 3] {
     [rows, cols.div_ceil(threads * each), 1]
 }
 
@@ -34,7 +34,7 @@ const GATE_THREADS: usize = 128;
 
 /// Source of a product's input.
 #[derive(Clone, Copy)]
-pub enum Source<'a> {
+pub(super) enum Source<'a> {
     Rows(&'a Part),
     /// `x += y`, with `norm(y)` if there is a norm.
     Sum {
@@ -51,7 +51,7 @@ pub enum Source<'a> {
 
 /// Destination of outputs: the columns of `part` from `column` on.
 #[derive(Clone, Copy)]
-pub struct Outputs<'a> {
+pub(super) struct Outputs<'a> {
     pub part: &'a Part,
     pub column: usize,
     /// Added to all columns of `part`.
@@ -59,17 +59,17 @@ pub struct Outputs<'a> {
 }
 
 /// Address of the four-byte word `column` of an array at `address`.
-pub fn at_column(address: u64, column: usize) -> Arg {
+pub(super) fn at_column(address: u64, column: usize) -> Arg {
     (address + (column * size_of::<f32>()) as u64).into()
 }
 
 /// Bytes of shared memory of a kernel that keeps a row of `stride` floats.
-pub fn row_shared(stride: usize) -> usize {
+pub(super) fn row_shared(stride: usize) -> usize {
     4 * (stride.next_multiple_of(4) + 68)
 }
 
 /// Int8 activations.
-pub struct Quantized {
+pub(super) struct Quantized {
     pub values: Part,
     pub scales: Part,
     pub sums: Part,
@@ -429,7 +429,7 @@ fn each<'a>(
 }
 
 /// The rows of a source that needs no computation.
-pub fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
+pub(super) fn plain<'a>(source: Source<'a>) -> Result<&'a Part> {
     match source {
         Source::Rows(x) => Ok(x),
         _ => Err(Error::internal("a sum or a gate that was not computed")),

@@ -18,7 +18,7 @@ const ROWS: usize = 4;
 const THREADS: usize = 128;
 
 /// A pair of A and B on the device.
-pub struct OnePair {
+pub(super) struct OnePair {
     a: OnDevice,
     b: Buffer,
     /// Index into `DENSE`.
@@ -28,16 +28,21 @@ pub struct OnePair {
 
 /// The adapters on the device. Each stays as long as it has a holder.
 #[derive(Default)]
-pub struct Loras(Vec<(Weak<Lora>, Arc<Lora<OnePair>>)>);
+pub(super) struct Loras(Vec<(Weak<Lora>, Arc<Lora<OnePair>>)>);
 
 impl Loras {
     /// Frees the adapters that have no holder any more.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.0.retain(|(lora, _)| lora.strong_count() > 0);
     }
 
     /// Returns the adapter on the device, and copies it there if needed.
-    pub fn hold(&mut self, queue: &Queue, pool: &Pool, lora: &Arc<Lora>) -> Result<Arc<Lora<OnePair>>> {
+    pub(super) fn hold(
+        &mut self,
+        queue: &Queue,
+        pool: &Pool,
+        lora: &Arc<Lora>,
+    ) -> Result<Arc<Lora<OnePair>>> {
         self.forget();
         if let Some((_, held)) = self.0.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(lora)) {
             return Ok(held.clone());

@@ -21,5 +21,5 @@ mod repack;
 mod set;
 mod weights;
 
-pub use kv::DeviceKv;
+pub(super) use kv::DeviceKv;
 pub use ops::CudaOps;

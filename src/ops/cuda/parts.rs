@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Free memory of one queue's results. Kernels launched earlier may still read memory that was returned. Kernels that
 /// write to it next run after them.
 #[derive(Default)]
-pub struct Parts(Mutex<Free>);
+pub(super) struct Parts(Mutex<Free>);
 
 #[derive(Default)]
 struct Free {
@@ -21,7 +21,7 @@ struct Free {
 }
 
 /// `[rows, columns]` f32, or bytes, on a device.
-pub struct Part {
+pub(super) struct Part {
     pub dims: [usize; 2],
     /// `None` if there are no bytes, or if only a graph knows their address.
     buffer: Option<Arc<Buffer>>,
@@ -35,7 +35,7 @@ const GRAIN: usize = 4096;
 impl Parts {
     /// Begins a step of `rows` rows, `outputs` of which are wanted. If either exceeds all earlier steps, frees the
     /// kept buffers, which are too small now.
-    pub fn begin(&self, queue: &Queue, rows: usize, outputs: usize) -> Result<()> {
+    pub(super) fn begin(&self, queue: &Queue, rows: usize, outputs: usize) -> Result<()> {
         let mut free = self.0.lock();
         if rows > free.rows || outputs > free.outputs {
             // The driver may wait until no work uses them, but need not.
@@ -47,7 +47,7 @@ impl Parts {
         Ok(())
     }
 
-    pub fn generation(&self) -> u64 {
+    pub(super) fn generation(&self) -> u64 {
         self.0.lock().generation
     }
 
@@ -66,12 +66,12 @@ impl Parts {
 
 impl Part {
     /// `[rows, columns]` f32 with unspecified contents.
-    pub fn new(queue: &Arc<Queue>, parts: &Arc<Parts>, rows: usize, columns: usize) -> Result<Self> {
+    pub(super) fn new(queue: &Arc<Queue>, parts: &Arc<Parts>, rows: usize, columns: usize) -> Result<Self> {
         Self::of_bytes(queue, parts, rows * columns * size_of::<f32>(), [rows, columns])
     }
 
     /// `bytes` bytes with unspecified contents.
-    pub fn bytes(queue: &Arc<Queue>, parts: &Arc<Parts>, bytes: usize) -> Result<Self> {
+    pub(super) fn bytes(queue: &Arc<Queue>, parts: &Arc<Parts>, bytes: usize) -> Result<Self> {
         Self::of_bytes(queue, parts, bytes, [1, bytes / size_of::<f32>()])
     }
 
@@ -81,21 +81,21 @@ impl Part {
     }
 
     /// Address of the first byte; 0 if there is none.
-    pub fn address(&self) -> Result<u64> {
+    pub(super) fn address(&self) -> Result<u64> {
         self.buffer.as_ref().map_or(Ok(0), |buffer| buffer.address(0))
     }
 
     /// The address as a kernel argument.
-    pub fn arg(&self) -> Result<Arg> {
+    pub(super) fn arg(&self) -> Result<Arg> {
         self.address().map(Arg::from)
     }
 
-    pub fn buffer(&self) -> Option<&Arc<Buffer>> {
+    pub(super) fn buffer(&self) -> Option<&Arc<Buffer>> {
         self.buffer.as_ref()
     }
 
     /// Refuses a result of another shape.
-    pub fn check(&self, what: &str, dims: [usize; 2]) -> Result<&Self> {
+    pub(super) fn check(&self, what: &str, dims: [usize; 2]) -> Result<&Self> {
         match self.dims == dims {
             true => Ok(self),
             false => Err(Error::internal(format!("{what}: {dims:?} is needed, this is {:?}", self.dims))),
@@ -103,7 +103,7 @@ impl Part {
     }
 
     /// Waits for the elements and copies them to the host.
-    pub fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
+    pub(super) fn copy_to(&self, out: &mut Vec<f32>) -> Result<()> {
         let [rows, columns] = self.dims;
         let out = grown(out, rows * columns)?;
         match &self.buffer {
@@ -115,7 +115,7 @@ impl Part {
 }
 
 /// Resizes `out` to `len` and returns it; the contents are unspecified. `OutOfMemory`.
-pub fn grown(out: &mut Vec<f32>, len: usize) -> Result<&mut [f32]> {
+pub(super) fn grown(out: &mut Vec<f32>, len: usize) -> Result<&mut [f32]> {
     let more = len.saturating_sub(out.len());
     reserve(out, more, "a step's outputs")?;
     out.resize(len, 0.0);
@@ -123,7 +123,7 @@ pub fn grown(out: &mut Vec<f32>, len: usize) -> Result<&mut [f32]> {
 }
 
 /// Waits for rows `from..to` of `columns` columns and copies them to the host.
-pub fn read(
+pub(super) fn read(
     queue: &Queue,
     buffer: &Buffer,
     [from, to]: [usize; 2],

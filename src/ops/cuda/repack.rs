@@ -11,19 +11,19 @@ use std::borrow::Cow;
 const NOTHING: Cow<'static, [u8]> = Cow::Borrowed(&[]);
 
 /// Elements that are multiplied as floats, unchanged.
-pub fn as_it_is(matrix: &Matrix) -> Result<Planes<'_>> {
+pub(super) fn as_it_is(matrix: &Matrix) -> Result<Planes<'_>> {
     Ok(Planes { codes: Cow::Borrowed(&matrix.data), scales: NOTHING, scale_step: 0 })
 }
 
 /// Codes, followed by one scale.
-pub fn i2s(matrix: &Matrix) -> Result<Planes<'_>> {
+pub(super) fn i2s(matrix: &Matrix) -> Result<Planes<'_>> {
     let (codes, behind) = matrix.data.split_at(matrix.rows * matrix.cols / 4);
     let scale = behind.get(..4).ok_or_else(|| refused(DType::I2S, "weights without a scale"))?;
     Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scale), scale_step: 0 })
 }
 
 /// Codes of padded rows, followed by one scale per row.
-pub fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
+pub(super) fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
     let (elements, bytes) = DType::Ternary.block();
     let (codes, scales) = matrix.data.split_at(matrix.rows * matrix.cols.div_ceil(elements) * bytes);
     Ok(Planes { codes: Cow::Borrowed(codes), scales: Cow::Borrowed(scales), scale_step: 1 })
@@ -31,7 +31,7 @@ pub fn ternary(matrix: &Matrix) -> Result<Planes<'_>> {
 
 /// Rows in order, from the panels of `formats::panels`: lines of 64 bytes with four columns of each of sixteen rows,
 /// and a last line with their scales.
-pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
+pub(super) fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
     let width = int8_width(matrix);
     let (mut codes, mut scales) = (zeros(matrix.rows * width)?, Vec::new());
     reserve(&mut scales, 4 * matrix.rows, WHAT)?;
@@ -46,7 +46,7 @@ pub fn int8(matrix: &Matrix) -> Result<Planes<'_>> {
 }
 
 /// Columns of a row on the device.
-pub fn int8_width(matrix: &Matrix) -> usize {
+pub(super) fn int8_width(matrix: &Matrix) -> usize {
     matrix.cols.next_multiple_of(128)
 }
 
@@ -63,7 +63,7 @@ fn zeros(bytes: usize) -> Result<Vec<u8>> {
 type Group = fn(&[u8], usize) -> [u8; 2];
 
 /// A type's block as files pack it (github.com/ggml-org/ggml, ggml-quants.c).
-pub struct Block {
+pub(super) struct Block {
     /// Byte offsets of the scale and of the minimum, both f16.
     scale: usize,
     minimum: Option<usize>,
@@ -122,46 +122,47 @@ const fn short(bits: [usize; 2], minimum: Option<usize>, code: fn(&[u8], usize) 
     Block { scale: 0, minimum, bits, code, group: None }
 }
 
-pub const Q8_0: Block = short([8, 0], None, plain::<8, 2>);
-pub const Q4_0: Block = short([4, 0], None, plain::<4, 2>);
-pub const Q4_1: Block = short([4, 0], Some(2), plain::<4, 4>);
-pub const Q5_0: Block = short([4, 1], None, five::<6>);
-pub const Q5_1: Block = short([4, 1], Some(2), five::<8>);
-pub const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
-pub const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
-pub const TQ2_0: Block = Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
+pub(super) const Q8_0: Block = short([8, 0], None, plain::<8, 2>);
+pub(super) const Q4_0: Block = short([4, 0], None, plain::<4, 2>);
+pub(super) const Q4_1: Block = short([4, 0], Some(2), plain::<4, 4>);
+pub(super) const Q5_0: Block = short([4, 1], None, five::<6>);
+pub(super) const Q5_1: Block = short([4, 1], Some(2), five::<8>);
+pub(super) const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
+pub(super) const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
+pub(super) const TQ2_0: Block =
+    Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
 /// As Q3_K, whose codes are 4 above their integers where these are 1 above.
-pub const TQ2_0_256: Block = Block {
+pub(super) const TQ2_0_256: Block = Block {
     scale: 64,
     minimum: None,
     bits: [2, 1],
     code: |b, i| quarter::<0>(b, i) + 3,
     group: Some(|_, _| [1, 1]),
 };
-pub const Q2_K: Block = Block {
+pub(super) const Q2_K: Block = Block {
     scale: 80,
     minimum: Some(82),
     bits: [2, 0],
     code: quarter::<16>,
     group: Some(|b, n| [b[2 * n], b[2 * n + 1]]),
 };
-pub const Q3_K: Block = Block {
+pub(super) const Q3_K: Block = Block {
     scale: 108,
     minimum: None,
     bits: [2, 1],
     code: |b, i| quarter::<32>(b, i) | (b[i % 32] >> (i / 32) & 1) << 2,
     group: Some(threes),
 };
-pub const Q4_K: Block =
+pub(super) const Q4_K: Block =
     Block { scale: 0, minimum: Some(2), bits: [4, 0], code: half::<16>, group: Some(sixes) };
-pub const Q5_K: Block = Block {
+pub(super) const Q5_K: Block = Block {
     scale: 0,
     minimum: Some(2),
     bits: [4, 1],
     code: |b, i| half::<48>(b, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4,
     group: Some(sixes),
 };
-pub const Q6_K: Block = Block {
+pub(super) const Q6_K: Block = Block {
     scale: 208,
     minimum: None,
     bits: [4, 2],
@@ -222,12 +223,12 @@ impl Block {
     }
 
     /// Bytes of all planes together.
-    pub fn bytes(&self, matrix: &Matrix) -> usize {
+    pub(super) fn bytes(&self, matrix: &Matrix) -> usize {
         matrix.rows * self.row_bytes(matrix).iter().sum::<usize>()
     }
 
     /// The planes of codes one after the other, each with its rows padded to 16 bytes, and the scales of blocks.
-    pub fn planes(&self, pool: &Pool, matrix: &Matrix) -> Result<Planes<'static>> {
+    pub(super) fn planes(&self, pool: &Pool, matrix: &Matrix) -> Result<Planes<'static>> {
         let &Matrix { rows, cols, dtype, .. } = matrix;
         let (elements, bytes) = dtype.block();
         let [low, high, groups, each] = self.row_bytes(matrix);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 /// The bytes of a matrix that are copied to the device.
-pub struct Planes<'a> {
+pub(super) struct Planes<'a> {
     pub codes: Cow<'a, [u8]>,
     pub scales: Cow<'a, [u8]>,
     /// 1 if each row has a scale, 0 if all share one.
@@ -59,7 +59,7 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
 }
 
 /// Bytes that a matrix takes on the device; 0 for a type that no kernel takes.
-pub fn device_bytes(matrix: &Matrix) -> usize {
+pub(super) fn device_bytes(matrix: &Matrix) -> usize {
     match format(matrix.dtype) {
         None => 0,
         Some((_, Layout::Blocks(block))) => block.bytes(matrix),
@@ -72,7 +72,7 @@ pub fn device_bytes(matrix: &Matrix) -> usize {
 }
 
 /// A matrix on the device.
-pub struct OnDevice {
+pub(crate) struct OnDevice {
     pub codes: Buffer,
     pub scales: Buffer,
     pub scale_step: i32,
@@ -87,7 +87,7 @@ pub struct OnDevice {
 
 impl OnDevice {
     /// Copies a matrix to the device.
-    pub fn new(opened: &Opened, stream: &Stream, pool: &Pool, matrix: &Matrix) -> Result<Self> {
+    pub(crate) fn new(opened: &Opened, stream: &Stream, pool: &Pool, matrix: &Matrix) -> Result<Self> {
         let &Matrix { dtype, rows, cols, .. } = matrix;
         let known = format(dtype).and_then(|(name, layout)| {
             Some((PRODUCTS.iter().position(|product| product.name == name)?, layout))
@@ -117,7 +117,7 @@ impl OnDevice {
     }
 
     /// Kernel arguments for an embedding from this table: rows `ids`, times `scale`, to `out` `[_, cols]`.
-    pub fn embed_args(&self, ids: u64, scale: f32, out: Arg, cols: usize) -> Result<Vec<Arg>> {
+    pub(crate) fn embed_args(&self, ids: u64, scale: f32, out: Arg, cols: usize) -> Result<Vec<Arg>> {
         let (codes, scales) = (at(&self.codes)?, at(&self.scales)?);
         let (ids, scale, width) = (Arg::from(ids), Arg::from(scale), Arg::int(cols));
         Ok(match PRODUCTS[self.product].weights {
@@ -135,21 +135,21 @@ impl OnDevice {
 }
 
 /// A vector of f32 on the device.
-pub struct Vector {
+pub(crate) struct Vector {
     pub values: Buffer,
     _source: Arc<[f32]>,
 }
 
 /// Address on the host, type, rows and columns of a matrix.
-pub type Key = (usize, DType, usize, usize);
+pub(super) type Key = (usize, DType, usize, usize);
 
-pub fn key_of(matrix: &Matrix) -> Key {
+pub(super) fn key_of(matrix: &Matrix) -> Key {
     (matrix.data.as_ptr() as usize, matrix.dtype, matrix.rows, matrix.cols)
 }
 
 /// The weights on a device, by their address on the host.
 #[derive(Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     matrices: Mutex<HashMap<Key, Weak<OnDevice>>>,
     vectors: Mutex<HashMap<usize, Weak<Vector>>>,
 }
@@ -157,7 +157,7 @@ pub struct Registry {
 impl Registry {
     /// Returns the matrix on the device, and copies it there if needed. `Unsupported` if no kernel takes its type or
     /// width, `OutOfMemory`.
-    pub fn matrix(
+    pub(crate) fn matrix(
         &self,
         opened: &Opened,
         stream: &Stream,
@@ -179,12 +179,17 @@ impl Registry {
     }
 
     /// Whether the matrix is on the device.
-    pub fn has(&self, matrix: &Matrix) -> bool {
+    pub(crate) fn has(&self, matrix: &Matrix) -> bool {
         self.matrices.lock().get(&key_of(matrix)).is_some_and(|held| held.strong_count() > 0)
     }
 
     /// Like `matrix`, for a vector.
-    pub fn vector(&self, opened: &Opened, stream: &Stream, vector: &Arc<[f32]>) -> Result<Arc<Vector>> {
+    pub(crate) fn vector(
+        &self,
+        opened: &Opened,
+        stream: &Stream,
+        vector: &Arc<[f32]>,
+    ) -> Result<Arc<Vector>> {
         let mut known = self.vectors.lock();
         known.retain(|_, held| held.strong_count() > 0);
         let key = vector.as_ptr() as usize;
@@ -199,18 +204,18 @@ impl Registry {
 }
 
 /// The bytes of floats, as the device takes them.
-pub fn floats(values: &[f32]) -> &[u8] {
+pub(super) fn floats(values: &[f32]) -> &[u8] {
     // SAFETY: floats have no padding.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 /// Copies `data` to new memory on the device.
-pub fn copied(opened: &Opened, stream: &Stream, data: &[u8], what: &str) -> Result<Buffer> {
+pub(super) fn copied(opened: &Opened, stream: &Stream, data: &[u8], what: &str) -> Result<Buffer> {
     let buffer = Buffer::new(&opened.device, data.len(), what)?;
     buffer.write(stream, 0, data)?;
     Ok(buffer)
 }
 
-pub fn refused(dtype: DType, what: &str) -> Error {
+pub(super) fn refused(dtype: DType, what: &str) -> Error {
     Error::unsupported(format!("{dtype:?}: there is no device kernel for {what}"))
 }

@@ -55,7 +55,7 @@ const CHECKS: [(&str, Check); 36] = [
     ("upper", |run, value, _| cased(run, value, char::is_uppercase, char::is_lowercase)),
 ];
 
-pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
+pub(super) fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     for (name, check) in CHECKS {
         let run = run.clone();
         env.add_test(name, move |args: Rest<ValueOrKwargs>| {

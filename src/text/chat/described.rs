@@ -12,7 +12,7 @@ const TAIL: &str = "</tools>\n\nTo call functions, write one such block for each
 
 /// The messages of `chat`, with tools, calls and results as texts. The tools go to the first message if its role
 /// is `role`, or else to a new message.
-pub fn described(chat: &Chat, role: &str) -> Vec<Json> {
+pub(super) fn described(chat: &Chat, role: &str) -> Vec<Json> {
     let mut made: Vec<Json> = Vec::new();
     let mut results = false;
     for message in &chat.messages {

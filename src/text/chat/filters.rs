@@ -156,7 +156,7 @@ const FILTERS: [(&str, Filter); 35] = [
     ("upper", |run, _, args| case(run, "upper", args)),
 ];
 
-pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
+pub(super) fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     for (name, filter) in FILTERS {
         let run = run.clone();
         env.add_filter(name, move |state: &mut State, args: Rest<ValueOrKwargs>| {

@@ -7,7 +7,7 @@ use super::value::{Args, Dict, ITEM_WORK, List, Outcome, Run, dict, fail, kind, 
 use minijinja::value::Value;
 
 /// Calls the method `name` of `of`.
-pub fn call(run: &Run, of: &Value, name: &str, args: &[Value]) -> Outcome<Value> {
+pub(super) fn call(run: &Run, of: &Value, name: &str, args: &[Value]) -> Outcome<Value> {
     let result = if let Some(text) = Piece::of(of) {
         of_string(run, text, name, &Args::new(args))?
     } else if let Some(dict) = dict(of) {
@@ -84,7 +84,7 @@ fn of_loop(run: &Run, of: &Value, method: &str, args: &[Value]) -> Outcome<Optio
 }
 
 /// The items of a mapping, as tuples of key and value.
-pub fn items(run: &Run, of: &Value) -> Outcome<Value> {
+pub(super) fn items(run: &Run, of: &Value) -> Outcome<Value> {
     let dict = dict(of).ok_or_else(|| fail(format!("the items of a {}", kind(of))))?;
     pairs(run, dict)
 }
@@ -109,7 +109,7 @@ fn strings(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
 
 /// Returns whether Python counts the character as a blank: Unicode's white space, and the four separators of
 /// ASCII.
-pub fn is_space(c: char) -> bool {
+pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
@@ -186,13 +186,13 @@ fn change(run: &Run, method: &str, text: Piece, args: &Args) -> Outcome<Option<V
 }
 
 /// Strips blanks, or the characters of `chars`, from the ends of `text`.
-pub fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let drop = |c: char| chars.map_or(is_space(c), |chars| chars.contains(c));
     let text = if left { text.trim_start_matches(drop) } else { text };
     if right { text.trim_end_matches(drop) } else { text }
 }
 
-pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> Outcome<Value> {
+pub(super) fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> Outcome<Value> {
     let mut out = Sink::new(run);
     let mut done = 0;
     for (at, found) in text.match_indices(old.text).take(most) {
@@ -206,7 +206,7 @@ pub fn replace(run: &Run, text: Piece, old: Piece, new: Piece, most: usize) -> O
 }
 
 /// One letter may become several and depends on its neighbors, so the whole result is untrusted if any part is.
-pub fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
+pub(super) fn change_case(run: &Run, how: &str, text: Piece) -> Outcome<Value> {
     // A character's other case has at most three characters, of at most three bytes if the character itself has
     // two.
     run.memory(text.len().saturating_mul(4))?;
@@ -371,7 +371,7 @@ impl<'a> Iterator for Words<'a> {
 }
 
 /// Lines without their ends, split as Python does.
-pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     let ends = |c: char| {
         matches!(

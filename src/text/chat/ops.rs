@@ -19,7 +19,7 @@ use std::sync::Arc;
 const MAX_RANGE: i64 = 100_000;
 
 /// A function that takes its arguments as they are on the stack.
-pub struct Native {
+pub(super) struct Native {
     pub run: Arc<Run>,
     pub function: fn(&Run, &[Value]) -> Outcome<Value>,
 }
@@ -57,7 +57,7 @@ impl Object for Native {
 }
 
 /// Registers the operators, and the functions that templates call by name.
-pub fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
+pub(super) fn register(env: &mut Environment<'_>, run: &Arc<Run>) {
     type Function = fn(&Run, &[Value]) -> Outcome<Value>;
     let functions: [(&'static str, Function); 19] = [
         (names::ADD, |run, args| add(run, &args[0], &args[1])),
@@ -135,7 +135,7 @@ fn copied(run: &Run, values: &[Value]) -> Outcome<Vec<Value>> {
 }
 
 /// `of.name`; undefined if there is no such attribute.
-pub fn attribute(run: &Run, of: &Value, name: &str) -> Outcome<Value> {
+pub(super) fn attribute(run: &Run, of: &Value, name: &str) -> Outcome<Value> {
     if let Some(dict) = dict(of) {
         return Ok(dict.get(run, &Value::from(name))?.cloned().unwrap_or_default());
     }
@@ -178,12 +178,12 @@ fn range(run: &Run, args: &[Value]) -> Outcome<Value> {
 
 /// A number as in Python's arithmetic, in which bools are numbers.
 #[derive(Clone, Copy)]
-pub enum Number {
+pub(super) enum Number {
     Int(i64),
     Float(f64),
 }
 
-pub fn number(value: &Value) -> Option<Number> {
+pub(super) fn number(value: &Value) -> Option<Number> {
     match value.kind() {
         ValueKind::Bool => Some(Number::Int(value.is_true().into())),
         ValueKind::Number => match value.as_i64().filter(|_| value.is_integer()) {
@@ -272,7 +272,7 @@ fn compare(run: &Run, args: &[Value]) -> Outcome<Value> {
     Ok(Value::from(true))
 }
 
-pub fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool> {
+pub(super) fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool> {
     Ok(match sign {
         "==" => equal(run, a, b)?,
         "!=" => !equal(run, a, b)?,
@@ -286,7 +286,7 @@ pub fn compare_two(run: &Run, sign: &str, a: &Value, b: &Value) -> Outcome<bool>
 }
 
 /// The order of two values; None if one of them is NaN.
-pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
+pub(super) fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     run.work(ITEM_WORK)?;
     if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
         run.work(x.len().min(y.len()))?;
@@ -302,7 +302,7 @@ pub fn order(run: &Run, a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
 }
 
 /// Sorts by `key`. Numbers have an order, and strings.
-pub fn sort<T>(run: &Run, items: &mut [T], key: impl Fn(&T) -> &Value, reverse: bool) -> Outcome<()> {
+pub(super) fn sort<T>(run: &Run, items: &mut [T], key: impl Fn(&T) -> &Value, reverse: bool) -> Outcome<()> {
     let mut units = 0usize;
     for (at, item) in items.iter().enumerate() {
         // A single key needs no order.
@@ -333,7 +333,7 @@ fn total_order(a: &Value, b: &Value) -> Ordering {
     x.total_cmp(&y).then(i.cmp(&j)).then_with(|| piece(a).text.cmp(piece(b).text))
 }
 
-pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
+pub(super) fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
     run.work(ITEM_WORK)?;
     if let (Some(x), Some(y)) = (Piece::of(a), Piece::of(b)) {
         run.work(if x.len() == y.len() { x.len() } else { 0 })?;
@@ -368,7 +368,7 @@ pub fn equal(run: &Run, a: &Value, b: &Value) -> Outcome<bool> {
     Ok(a.kind() == b.kind() && matches!(a.kind(), ValueKind::None | ValueKind::Undefined))
 }
 
-pub fn contains(run: &Run, whole: &Value, part: &Value) -> Outcome<bool> {
+pub(super) fn contains(run: &Run, whole: &Value, part: &Value) -> Outcome<bool> {
     if let Some(text) = Piece::of(whole) {
         let part = Piece::of(part).ok_or_else(|| fail(format!("a {} in a string", kind(part))))?;
         run.work(2 * (text.len() + part.len()))?;
@@ -468,7 +468,7 @@ fn positions(
 }
 
 /// The values that a `for` iterates over: items, keys, or characters.
-pub fn iterate(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
+pub(super) fn iterate(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
     if let Some(list) = list(value) {
         return copied(run, &list.items);
     }
@@ -485,7 +485,7 @@ pub fn iterate(run: &Run, value: &Value) -> Outcome<Vec<Value>> {
 }
 
 /// `separator.join(values)`.
-pub fn join_all(run: &Run, values: &[Value], separator: Piece) -> Outcome<Value> {
+pub(super) fn join_all(run: &Run, values: &[Value], separator: Piece) -> Outcome<Value> {
     let mut out = Sink::new(run);
     for (at, value) in values.iter().enumerate() {
         run.work(ITEM_WORK)?;

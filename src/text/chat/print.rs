@@ -6,7 +6,7 @@ use super::value::{ITEM_WORK, Outcome, Run, dict, fail, list};
 use minijinja::value::{Value, ValueKind};
 
 /// The output of `{{ value }}`, as a string.
-pub fn text(run: &Run, value: &Value) -> Outcome<Value> {
+pub(super) fn text(run: &Run, value: &Value) -> Outcome<Value> {
     if Piece::of(value).is_some() {
         return Ok(value.clone());
     }
@@ -112,7 +112,7 @@ fn is_printable(c: char) -> bool {
 }
 
 /// The style of `json.dumps`, by the names of its arguments.
-pub struct JsonStyle<'a> {
+pub(super) struct JsonStyle<'a> {
     /// Written before a line, once for each level; None: all on one line.
     pub indent: Option<Piece<'a>>,
     /// Written after an item, and after a key.
@@ -122,7 +122,7 @@ pub struct JsonStyle<'a> {
 }
 
 /// `json.dumps(value, ...)`.
-pub fn json(run: &Run, value: &Value, style: &JsonStyle) -> Outcome<Value> {
+pub(super) fn json(run: &Run, value: &Value, style: &JsonStyle) -> Outcome<Value> {
     let mut out = Sink::new(run);
     style.write(value, 0, &mut out)?;
     out.into_value()

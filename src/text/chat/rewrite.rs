@@ -8,22 +8,22 @@ use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
 /// Names of `ops`' functions. They begin with a blank, so no template can write them.
-pub mod names {
-    pub const ADD: &str = " +";
-    pub const MUL: &str = " *";
-    pub const CONCAT: &str = " ~";
-    pub const COMPARE: &str = " compare";
-    pub const ITEM: &str = " item";
-    pub const SLICE: &str = " slice";
-    pub const LIST: &str = " list";
-    pub const TUPLE: &str = " tuple";
-    pub const MAP: &str = " map";
-    pub const SET: &str = " set";
-    pub const ITER: &str = " iter";
-    pub const ATTR: &str = " attr";
-    pub const METHOD: &str = " method";
-    pub const CALL: &str = " call";
-    pub const CAPTURED: &str = " captured";
+pub(super) mod names {
+    pub(crate) const ADD: &str = " +";
+    pub(crate) const MUL: &str = " *";
+    pub(crate) const CONCAT: &str = " ~";
+    pub(crate) const COMPARE: &str = " compare";
+    pub(crate) const ITEM: &str = " item";
+    pub(crate) const SLICE: &str = " slice";
+    pub(crate) const LIST: &str = " list";
+    pub(crate) const TUPLE: &str = " tuple";
+    pub(crate) const MAP: &str = " map";
+    pub(crate) const SET: &str = " set";
+    pub(crate) const ITER: &str = " iter";
+    pub(crate) const ATTR: &str = " attr";
+    pub(crate) const METHOD: &str = " method";
+    pub(crate) const CALL: &str = " call";
+    pub(crate) const CAPTURED: &str = " captured";
 }
 /// The variable for unused results of statements, and the variable that receives a block's output.
 const IGNORED: &str = " ";
@@ -32,7 +32,7 @@ const BLOCK: &str = " block";
 type Expr<'a> = ast::Expr<'a>;
 type Stmt<'a> = ast::Stmt<'a>;
 
-pub fn template<'a>(parsed: &Stmt<'a>) -> Outcome<Stmt<'a>> {
+pub(super) fn template<'a>(parsed: &Stmt<'a>) -> Outcome<Stmt<'a>> {
     let Stmt::Template(t) = parsed else { return Err(unsupported("this kind of template")) };
     Ok(Stmt::Template(spanned(ast::Template { children: body(&t.children)? }, t.span())))
 }

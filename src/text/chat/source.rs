@@ -19,7 +19,7 @@ const MAX_ELIFS: usize = 512;
 const KEY: &str = "tokenizer.chat_template";
 const FOR_TOOLS: &str = "tool_use";
 
-pub fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
+pub(super) fn from_gguf(gguf: &Gguf, log: &dyn Fn(&str)) -> Result<Option<ChatTemplate>> {
     let mut source = None;
     for key in [KEY.to_owned(), format!("{KEY}.default")] {
         if source.is_none() {
@@ -71,7 +71,7 @@ pub fn template_of_json(file: &Json) -> Result<Option<&str>> {
     }
 }
 
-pub fn check_size(source: &str) -> Outcome<()> {
+pub(super) fn check_size(source: &str) -> Outcome<()> {
     match source.len() > MAX_SOURCE {
         true => Err(fail(format!("it has {} bytes, at most {MAX_SOURCE} are read", source.len()))),
         false => Ok(()),
@@ -80,7 +80,7 @@ pub fn check_size(source: &str) -> Outcome<()> {
 
 /// The source for the parser: lines and nesting are checked, line ends are normalized as in Jinja, and
 /// transformers' `{% generation %}`, which only marks its body, becomes a block without effect.
-pub fn prepare(source: &str, syntax: &SyntaxConfig) -> Outcome<String> {
+pub(super) fn prepare(source: &str, syntax: &SyntaxConfig) -> Outcome<String> {
     let mut text = source.replace("\r\n", "\n").replace('\r', "\n");
     if let Some(line) = text.split('\n').position(|line| line.len() > MAX_LINE) {
         return Err(fail(format!("line {} has more than {MAX_LINE} bytes", line + 1)));

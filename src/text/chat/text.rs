@@ -15,13 +15,13 @@ const INLINE_BYTES: usize = 22;
 
 /// A string and its untrusted ranges: sorted, disjoint and not adjacent, on character boundaries.
 #[derive(Default)]
-pub struct Text {
+pub(super) struct Text {
     pub text: String,
     pub untrusted: Vec<Range<usize>>,
 }
 
 impl Text {
-    pub fn piece(&self) -> Piece<'_> {
+    pub(super) fn piece(&self) -> Piece<'_> {
         Piece { text: &self.text, start: 0, marks: &self.untrusted }
     }
 }
@@ -39,7 +39,7 @@ impl Object for Text {
 
 /// Part of a string.
 #[derive(Clone, Copy)]
-pub struct Piece<'a> {
+pub(super) struct Piece<'a> {
     pub text: &'a str,
     /// Start of the piece in the string that `marks` refers to.
     start: usize,
@@ -54,32 +54,32 @@ impl Deref for Piece<'_> {
 }
 
 impl<'a> Piece<'a> {
-    pub fn trusted(text: &'a str) -> Self {
+    pub(super) fn trusted(text: &'a str) -> Self {
         Self { text, start: 0, marks: &[] }
     }
 
     /// None if the value is not a string.
-    pub fn of(value: &'a Value) -> Option<Self> {
+    pub(super) fn of(value: &'a Value) -> Option<Self> {
         let native = || value.as_str().map(Self::trusted);
         value.downcast_object_ref::<Text>().map(Text::piece).or_else(native)
     }
 
-    pub fn sub(&self, range: Range<usize>) -> Self {
+    pub(super) fn sub(&self, range: Range<usize>) -> Self {
         Self { text: &self.text[range.clone()], start: self.start + range.start, marks: self.marks }
     }
 
     /// The piece of `part`, which must be a slice of `self.text`.
-    pub fn part(&self, part: &'a str) -> Self {
+    pub(super) fn part(&self, part: &'a str) -> Self {
         let at = part.as_ptr() as usize - self.text.as_ptr() as usize;
         self.sub(at..at + part.len())
     }
 
-    pub fn has_untrusted(&self) -> bool {
+    pub(super) fn has_untrusted(&self) -> bool {
         self.segments().any(|(_, untrusted)| untrusted)
     }
 
     /// Its maximal segments that are trusted or untrusted as a whole.
-    pub fn segments(self) -> impl Iterator<Item = (&'a str, bool)> {
+    pub(super) fn segments(self) -> impl Iterator<Item = (&'a str, bool)> {
         let (mut at, end) = (self.start, self.start + self.text.len());
         let mut marks = &self.marks[self.marks.partition_point(|mark| mark.end <= at)..];
         std::iter::from_fn(move || {
@@ -99,13 +99,13 @@ impl<'a> Piece<'a> {
     }
 
     /// Its characters, each as a piece.
-    pub fn characters(self) -> impl Iterator<Item = Piece<'a>> {
+    pub(super) fn characters(self) -> impl Iterator<Item = Piece<'a>> {
         self.text.char_indices().map(move |(at, c)| self.sub(at..at + c.len_utf8()))
     }
 }
 
 /// A text under construction, charged before it grows.
-pub struct Sink<'a> {
+pub(super) struct Sink<'a> {
     pub run: &'a Run,
     text: Text,
     /// Number of bytes charged.
@@ -113,12 +113,12 @@ pub struct Sink<'a> {
 }
 
 impl<'a> Sink<'a> {
-    pub fn new(run: &'a Run) -> Self {
+    pub(super) fn new(run: &'a Run) -> Self {
         Self { run, text: Text::default(), paid: 0 }
     }
 
     /// Charges and reserves room for exactly `bytes` more.
-    pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Outcome<()> {
         self.run.memory(bytes)?;
         self.text.text.try_reserve_exact(bytes).map_err(|_| self.run.no_memory(bytes))?;
         self.paid = self.text.text.len() + bytes;
@@ -126,20 +126,20 @@ impl<'a> Sink<'a> {
     }
 
     /// Appends the template's own text.
-    pub fn push(&mut self, text: &str) -> Outcome<()> {
+    pub(super) fn push(&mut self, text: &str) -> Outcome<()> {
         self.push_as(text, false)
     }
 
-    pub fn push_piece(&mut self, piece: Piece) -> Outcome<()> {
+    pub(super) fn push_piece(&mut self, piece: Piece) -> Outcome<()> {
         piece.segments().try_for_each(|(text, untrusted)| self.push_as(text, untrusted))
     }
 
-    pub fn push_char(&mut self, c: char, untrusted: bool) -> Outcome<()> {
+    pub(super) fn push_char(&mut self, c: char, untrusted: bool) -> Outcome<()> {
         self.push_as(c.encode_utf8(&mut [0; 4]), untrusted)
     }
 
     /// Appends `piece`, in which `escape` replaces some characters.
-    pub fn push_escaped(
+    pub(super) fn push_escaped(
         &mut self,
         piece: Piece,
         escape: impl Fn(char) -> Option<Cow<'static, str>>,
@@ -157,7 +157,7 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    pub fn push_as(&mut self, text: &str, untrusted: bool) -> Outcome<()> {
+    pub(super) fn push_as(&mut self, text: &str, untrusted: bool) -> Outcome<()> {
         let more = (self.text.text.len() + text.len()).saturating_sub(self.paid);
         if more > 0 {
             self.run.memory(more)?;
@@ -179,11 +179,11 @@ impl<'a> Sink<'a> {
         Ok(())
     }
 
-    pub fn into_text(self) -> Text {
+    pub(super) fn into_text(self) -> Text {
         self.text
     }
 
-    pub fn into_value(self) -> Outcome<Value> {
+    pub(super) fn into_value(self) -> Outcome<Value> {
         if self.text.untrusted.is_empty() && self.text.text.len() <= INLINE_BYTES {
             return Ok(Value::from(&*self.text.text));
         }
@@ -193,6 +193,6 @@ impl<'a> Sink<'a> {
 }
 
 /// The piece of a value that is known to be a string.
-pub fn piece(string: &Value) -> Piece<'_> {
+pub(super) fn piece(string: &Value) -> Piece<'_> {
     Piece::of(string).unwrap_or(Piece::trusted(""))
 }

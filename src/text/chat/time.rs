@@ -9,7 +9,7 @@ const MONTHS: &str = "January February March April May June July August Septembe
 /// Maximum length of a format; a directive turns two characters into at most nine.
 const MAX_FORMAT: usize = 256;
 
-pub fn format(format: &str, now: SystemTime) -> Outcome<String> {
+pub(super) fn format(format: &str, now: SystemTime) -> Outcome<String> {
     if format.len() > MAX_FORMAT {
         return Err(fail(format!("strftime_now: the format is longer than {MAX_FORMAT} bytes")));
     }

@@ -12,18 +12,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub type Outcome<T> = Result<T, Error>;
+pub(super) type Outcome<T> = Result<T, Error>;
 
 /// Maximum nesting of lists; also the depth of the recursion that compares, prints and frees them.
-pub const MAX_DEPTH: u16 = 64;
+pub(super) const MAX_DEPTH: u16 = 64;
 /// Bytes of a value, and overhead of a heap object: upper bounds of what minijinja and the allocator take.
-pub const VALUE_BYTES: usize = 24;
-pub const OBJECT_BYTES: usize = 96;
+pub(super) const VALUE_BYTES: usize = 24;
+pub(super) const OBJECT_BYTES: usize = 96;
 /// Work units for copying, comparing or dropping an item.
-pub const ITEM_WORK: usize = 16;
+pub(super) const ITEM_WORK: usize = 16;
 
 /// The remaining budget of one rendering, and its output so far.
-pub struct Run {
+pub(super) struct Run {
     /// Bytes that it may still allocate; freed ones are not returned.
     memory: AtomicU64,
     /// Remaining units of work: one for an examined byte, more for an item. A unit takes about a nanosecond.
@@ -35,35 +35,35 @@ pub struct Run {
 }
 
 impl Run {
-    pub fn new(memory: u64, work: u64) -> Self {
+    pub(super) fn new(memory: u64, work: u64) -> Self {
         Self { memory: memory.into(), work: work.into(), stopped: Mutex::default(), pieces: Mutex::default() }
     }
 
     /// Charges `bytes` before they are allocated.
-    pub fn memory(&self, bytes: usize) -> Outcome<()> {
+    pub(super) fn memory(&self, bytes: usize) -> Outcome<()> {
         spend(&self.memory, bytes, "memory")
     }
 
     /// Charges `units` before the work is done.
-    pub fn work(&self, units: usize) -> Outcome<()> {
+    pub(super) fn work(&self, units: usize) -> Outcome<()> {
         spend(&self.work, units, "work")
     }
 
     /// Charges and reserves room for `more` items.
-    pub fn grow<T>(&self, list: &mut Vec<T>, more: usize) -> Outcome<()> {
+    pub(super) fn grow<T>(&self, list: &mut Vec<T>, more: usize) -> Outcome<()> {
         let bytes = more.saturating_mul(size_of::<T>());
         self.memory(bytes)?;
         list.try_reserve(more).map_err(|_| self.no_memory(bytes))
     }
 
     /// An empty list with room for `len` items, charged.
-    pub fn list<T>(&self, len: usize) -> Outcome<Vec<T>> {
+    pub(super) fn list<T>(&self, len: usize) -> Outcome<Vec<T>> {
         let mut list = Vec::new();
         self.grow(&mut list, len).map(|()| list)
     }
 
     /// Collects all items, charging them one by one.
-    pub fn collect<T>(&self, items: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
+    pub(super) fn collect<T>(&self, items: impl Iterator<Item = Outcome<T>>) -> Outcome<Vec<T>> {
         let mut list = Vec::new();
         for item in items {
             self.grow(&mut list, 1)?;
@@ -73,7 +73,7 @@ impl Run {
     }
 
     /// A copy of a piece.
-    pub fn string(&self, piece: Piece) -> Outcome<Value> {
+    pub(super) fn string(&self, piece: Piece) -> Outcome<Value> {
         let mut out = Sink::new(self);
         out.reserve(piece.len())?;
         out.push_piece(piece)?;
@@ -81,7 +81,7 @@ impl Run {
     }
 
     /// A string that is untrusted as a whole if `untrusted` is set.
-    pub fn string_as(&self, text: &str, untrusted: bool) -> Outcome<Value> {
+    pub(super) fn string_as(&self, text: &str, untrusted: bool) -> Outcome<Value> {
         let mut out = Sink::new(self);
         out.reserve(text.len())?;
         out.push_as(text, untrusted)?;
@@ -90,7 +90,7 @@ impl Run {
 
     /// Stores a string for the output and returns its placeholder. minijinja's captures and macros join the output
     /// into one string without marks.
-    pub fn write(&self, string: Value) -> Outcome<String> {
+    pub(super) fn write(&self, string: Value) -> Outcome<String> {
         let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         self.memory(2 * VALUE_BYTES)?;
         pieces.try_reserve(1).map_err(|_| self.no_memory(VALUE_BYTES))?;
@@ -99,7 +99,7 @@ impl Run {
     }
 
     /// The text that the placeholders in `written` stand for.
-    pub fn read(&self, written: &str) -> Outcome<Text> {
+    pub(super) fn read(&self, written: &str) -> Outcome<Text> {
         let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = Sink::new(self);
         for number in written.split_terminator(';') {
@@ -110,16 +110,16 @@ impl Run {
     }
 
     /// Ends the rendering with an error for the caller.
-    pub fn stop(&self, why: base::Error) -> Error {
+    pub(super) fn stop(&self, why: base::Error) -> Error {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
         fail("the rendering was stopped")
     }
 
-    pub fn no_memory(&self, bytes: usize) -> Error {
+    pub(super) fn no_memory(&self, bytes: usize) -> Error {
         self.stop(base::Error::out_of_memory("a chat template", bytes))
     }
 
-    pub fn stopped(&self) -> Option<base::Error> {
+    pub(super) fn stopped(&self) -> Option<base::Error> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -132,37 +132,37 @@ fn spend(left: &AtomicU64, amount: usize, what: &str) -> Outcome<()> {
     }
 }
 
-pub fn fail(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+pub(super) fn fail(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
 /// A list or tuple.
-pub struct List {
+pub(super) struct List {
     pub items: Vec<Value>,
     pub is_tuple: bool,
     depth: u16,
 }
 
 /// A mapping in the order of insertion. Templates spell mappings out, so they are small, and search is linear.
-pub struct Dict {
+pub(super) struct Dict {
     pub pairs: Vec<(Value, Value)>,
     depth: u16,
 }
 
 /// `namespace()`, whose attributes survive a loop's scope.
 #[derive(Default)]
-pub struct Namespace {
+pub(super) struct Namespace {
     pairs: Mutex<Vec<(String, Value)>>,
 }
 
 impl List {
     /// Makes a list of `items`, which are charged already. Checks their depth.
-    pub fn make(run: &Run, items: Vec<Value>) -> Outcome<Value> {
+    pub(super) fn make(run: &Run, items: Vec<Value>) -> Outcome<Value> {
         Self::of(run, items, false)
     }
 
     /// Like `make`, for a tuple.
-    pub fn tuple(run: &Run, items: Vec<Value>) -> Outcome<Value> {
+    pub(super) fn tuple(run: &Run, items: Vec<Value>) -> Outcome<Value> {
         Self::of(run, items, true)
     }
 
@@ -174,14 +174,14 @@ impl List {
     }
 
     /// Makes a list or tuple of the same kind as this.
-    pub fn another(&self, run: &Run, items: Vec<Value>) -> Outcome<Value> {
+    pub(super) fn another(&self, run: &Run, items: Vec<Value>) -> Outcome<Value> {
         if self.is_tuple { Self::tuple(run, items) } else { Self::make(run, items) }
     }
 }
 
 impl Dict {
     /// Makes a mapping. If keys are equal, the last one counts.
-    pub fn make(run: &Run, pairs: impl Iterator<Item = (Value, Value)>) -> Outcome<Value> {
+    pub(super) fn make(run: &Run, pairs: impl Iterator<Item = (Value, Value)>) -> Outcome<Value> {
         let mut kept: Vec<(Value, Value)> = Vec::new();
         for (key, value) in pairs {
             if !is_scalar(&key) {
@@ -202,7 +202,7 @@ impl Dict {
         Ok(Value::from_object(Self { pairs: kept, depth }))
     }
 
-    pub fn get(&self, run: &Run, key: &Value) -> Outcome<Option<&Value>> {
+    pub(super) fn get(&self, run: &Run, key: &Value) -> Outcome<Option<&Value>> {
         run.work(search_work(self.pairs.len(), key))?;
         Ok(self.pairs.iter().find(|(k, _)| same_key(k, key)).map(|(_, value)| value))
     }
@@ -223,7 +223,7 @@ fn same_key(a: &Value, b: &Value) -> bool {
 
 impl Namespace {
     /// Refuses values that could contain this namespace.
-    pub fn set(&self, run: &Run, name: &str, value: &Value) -> Outcome<()> {
+    pub(super) fn set(&self, run: &Run, name: &str, value: &Value) -> Outcome<()> {
         depth_above(std::iter::once(value))?;
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         run.work(pairs.len() * (4 + name.len() / 8))?;
@@ -238,7 +238,7 @@ impl Namespace {
         Ok(())
     }
 
-    pub fn get(&self, run: &Run, name: &str) -> Outcome<Value> {
+    pub(super) fn get(&self, run: &Run, name: &str) -> Outcome<Value> {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         run.work(pairs.len() * (4 + name.len() / 8))?;
         Ok(pairs.iter().find(|(n, _)| n == name).map_or(Value::UNDEFINED, |(_, value)| value.clone()))
@@ -266,21 +266,21 @@ fn depth_above<'a>(values: impl Iterator<Item = &'a Value>) -> Outcome<u16> {
     Ok(depth)
 }
 
-pub fn is_scalar(value: &Value) -> bool {
+pub(super) fn is_scalar(value: &Value) -> bool {
     Piece::of(value).is_some()
         || matches!(value.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number)
 }
 
 /// The kind of a value in messages.
-pub fn kind(value: &Value) -> ValueKind {
+pub(super) fn kind(value: &Value) -> ValueKind {
     if Piece::of(value).is_some() { ValueKind::String } else { value.kind() }
 }
 
-pub fn list(value: &Value) -> Option<&List> {
+pub(super) fn list(value: &Value) -> Option<&List> {
     value.downcast_object_ref::<List>()
 }
 
-pub fn dict(value: &Value) -> Option<&Dict> {
+pub(super) fn dict(value: &Value) -> Option<&Dict> {
     value.downcast_object_ref::<Dict>()
 }
 
@@ -340,13 +340,13 @@ impl Object for Namespace {
 }
 
 /// The positional and named arguments of a call.
-pub struct Args<'a> {
+pub(super) struct Args<'a> {
     positional: &'a [Value],
     named: Option<Kwargs>,
 }
 
 impl<'a> Args<'a> {
-    pub fn new(values: &'a [Value]) -> Self {
+    pub(super) fn new(values: &'a [Value]) -> Self {
         let named = values.last().filter(|last| last.is_kwargs());
         match named.and_then(|last| Kwargs::try_from(last.clone()).ok()) {
             Some(named) => Self { positional: &values[..values.len() - 1], named: Some(named) },
@@ -354,23 +354,23 @@ impl<'a> Args<'a> {
         }
     }
 
-    pub fn positional(&self) -> &'a [Value] {
+    pub(super) fn positional(&self) -> &'a [Value] {
         self.positional
     }
 
     /// The argument at `index` or with this name.
-    pub fn get(&self, index: usize, name: &str) -> Option<Value> {
+    pub(super) fn get(&self, index: usize, name: &str) -> Option<Value> {
         let named = || self.named.as_ref()?.get::<Option<Value>>(name).ok()?;
         self.positional.get(index).cloned().or_else(named)
     }
 
     /// Like `get`, but fails without such an argument.
-    pub fn need(&self, index: usize, name: &str) -> Outcome<Value> {
+    pub(super) fn need(&self, index: usize, name: &str) -> Outcome<Value> {
         self.get(index, name).ok_or_else(|| fail(format!("the argument '{name}' is missing")))
     }
 
     /// Like `need`, for a string.
-    pub fn text(&self, index: usize, name: &str) -> Outcome<Value> {
+    pub(super) fn text(&self, index: usize, name: &str) -> Outcome<Value> {
         let value = self.need(index, name)?;
         match Piece::of(&value) {
             Some(_) => Ok(value),
@@ -379,14 +379,14 @@ impl<'a> Args<'a> {
     }
 
     /// The named arguments.
-    pub fn pairs(&self) -> Vec<(String, Value)> {
+    pub(super) fn pairs(&self) -> Vec<(String, Value)> {
         let Some(named) = &self.named else { return Vec::new() };
         named.args().map(|name| (name.to_owned(), named.get(name).unwrap_or_default())).collect()
     }
 
     /// Call after all arguments were read: other arguments are an error. `most` is the maximum number of
     /// positional ones.
-    pub fn done(&self, most: usize) -> Outcome<()> {
+    pub(super) fn done(&self, most: usize) -> Outcome<()> {
         if self.positional.len() > most {
             return Err(fail(format!("{} arguments where at most {most} are taken", self.positional.len())));
         }

@@ -22,7 +22,7 @@ use tags::Tags;
 const MAX_WORD: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(super) enum Turn {
     More,
     /// The text is not a call, or does not continue as one: `raw` is text.
     Fail,
@@ -80,7 +80,7 @@ enum At {
 }
 
 #[derive(Debug, Default)]
-pub struct Call {
+pub(super) struct Call {
     /// None: a call without a marker, at the start of the answer.
     block: Option<&'static Block>,
     body: Body,
@@ -117,7 +117,7 @@ fn begins_word(c: char) -> bool {
 
 impl Call {
     /// Begins after a block's marker, or at a call that needs none. Reuses its memory.
-    pub fn begin(&mut self, block: Option<&'static Block>, body: Body) {
+    pub(super) fn begin(&mut self, block: Option<&'static Block>, body: Body) {
         let Self { mut raw, mut name, mut arguments, mut word, .. } = std::mem::take(self);
         [&mut raw, &mut name, &mut arguments, &mut word].into_iter().for_each(|text| text.clear());
         let open = block.map_or("", |block| block.open);
@@ -129,7 +129,7 @@ impl Call {
     }
 
     /// Reserves room for `bytes` more bytes in each buffer.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
         let Self { raw, name, arguments, word, .. } = self;
         // An escape may turn one character into six.
         arguments.try_reserve(6 * bytes)?;
@@ -137,18 +137,18 @@ impl Call {
     }
 
     /// Drops the held-back part of the arguments when the answer ends within them.
-    pub fn leave_held(&mut self) {
+    pub(super) fn leave_held(&mut self) {
         if self.emitted && matches!(self.at, At::Arguments(_)) {
             self.raw.clear();
         }
     }
 
     /// Number of bytes held back.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         self.raw.len() + self.arguments.len()
     }
 
-    pub fn step(&mut self, symbol: Symbol, to: &mut Emitter) -> Turn {
+    pub(super) fn step(&mut self, symbol: Symbol, to: &mut Emitter) -> Turn {
         if self.body & (TAGS | TAGS_OF_KNOWN) != 0 {
             return self.spelled(symbol, to, Self::in_tag);
         }

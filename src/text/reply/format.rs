@@ -3,37 +3,37 @@
 use super::harmony;
 
 /// The possible contents after a marker: a bit mask of these.
-pub type Body = u16;
+pub(super) type Body = u16;
 /// `{"name": "f", "arguments": {...}}`, or `parameters` instead of `arguments`.
-pub const OBJECT: Body = 1;
+pub(super) const OBJECT: Body = 1;
 /// A list of such objects.
-pub const LIST: Body = 2;
+pub(super) const LIST: Body = 2;
 /// A name, optionally `[ARGS]`, and an object of arguments.
-pub const NAMED: Body = 4;
+pub(super) const NAMED: Body = 4;
 /// `f(a=1, b="x")`, or a list of such calls.
-pub const PYTHON: Body = 8;
+pub(super) const PYTHON: Body = 8;
 /// `<function=f>`, each parameter as `<parameter=a>`, its value and `</parameter>`, and `</function>`.
-pub const TAGS: Body = 16;
+pub(super) const TAGS: Body = 16;
 /// Like `TAGS`, without the first tag, which is the marker. Only known functions are calls.
-pub const TAGS_OF_KNOWN: Body = 32;
+pub(super) const TAGS_OF_KNOWN: Body = 32;
 /// Names with an object of arguments, each in a [`Frame`].
-pub const FRAMED: Body = 64;
+pub(super) const FRAMED: Body = 64;
 /// A name, then each parameter as `<arg_key>a</arg_key>`, `<arg_value>`, its value and `</arg_value>`.
-pub const PAIRS: Body = 128;
+pub(super) const PAIRS: Body = 128;
 /// With [`PYTHON`]: calls may be lines, perhaps between ```` ```python ```` and ```` ``` ````.
-pub const FENCE: Body = 256;
+pub(super) const FENCE: Body = 256;
 /// `call:f{a:1,b:<|"|>x<|"|>}`, perhaps with JSON's quotes around keys and texts.
-pub const BRACED: Body = 512;
+pub(super) const BRACED: Body = 512;
 
 /// Stands before and behind a text in [`BRACED`].
-pub const QUOTE: &str = "<|\"|>";
+pub(super) const QUOTE: &str = "<|\"|>";
 
 /// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
-pub const ARGS: &str = "[ARGS]";
-pub const CALL_ID: &str = "[CALL_ID]";
+pub(super) const ARGS: &str = "[ARGS]";
+pub(super) const CALL_ID: &str = "[CALL_ID]";
 
 /// The last tag in [`TAGS`].
-pub const FUNCTION_END: &str = "</function>";
+pub(super) const FUNCTION_END: &str = "</function>";
 
 /// The frame around a call of [`FRAMED`]: `open`, perhaps a kind of tool and `separator`, the name, `separator` if
 /// there is one, an object, perhaps between ```` ```json ```` and ```` ``` ````, and `close`.
@@ -107,7 +107,7 @@ const PARAMETERS: Written = Written {
 };
 
 /// The format of a template is the first one whose signs it contains.
-pub const FORMATS: [Format; 19] = [
+pub(super) const FORMATS: [Format; 19] = [
     Format {
         name: "mistral11",
         signs: &[&["[ARGS]"]],
@@ -430,7 +430,7 @@ impl Thoughts {
     }
 }
 
-pub const THOUGHTS: [Thoughts; 7] = [
+pub(super) const THOUGHTS: [Thoughts; 7] = [
     Thoughts {
         sign: "<|channel|>",
         ..Thoughts::pair(HARMONY, "<|channel|>analysis<|message|>", "<|end|><|start|>assistant")
@@ -452,7 +452,7 @@ pub const THOUGHTS: [Thoughts; 7] = [
 ];
 
 /// The name of answers that are sequences of messages, and of reasoning in them.
-pub const HARMONY: &str = "harmony";
+pub(super) const HARMONY: &str = "harmony";
 
 /// The format for a chat template's source.
 pub fn format_of(template: &str) -> Option<&'static Format> {

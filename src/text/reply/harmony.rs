@@ -8,7 +8,7 @@ use super::scan::Step;
 use super::{Emitter, Symbol};
 use crate::text::chat::is_name;
 
-pub const MARKERS: [&str; 7] =
+pub(super) const MARKERS: [&str; 7] =
     ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"];
 
 /// Maximum length of a header in bytes. A longer one is text.
@@ -31,7 +31,7 @@ enum At {
 
 /// The parser of an answer that is a sequence of messages.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub(super) struct Messages {
     at: At,
     /// The header so far, markers included.
     header: String,
@@ -46,7 +46,7 @@ pub struct Messages {
 }
 
 /// Whether a prompt ends in the text of a message.
-pub fn begins_within(prompt: &str) -> bool {
+pub(super) fn begins_within(prompt: &str) -> bool {
     let last = |marker: &str| prompt.rfind(marker);
     last("<|message|>")
         .is_some_and(|at| MARKERS.iter().all(|marker| last(marker).is_none_or(|other| other <= at)))
@@ -62,7 +62,7 @@ fn read(header: &str) -> (&str, &str) {
 
 impl Messages {
     /// `begun`: the prompt has begun a message, `thinking` one of reasoning.
-    pub fn new(begun: bool, thinking: bool) -> Self {
+    pub(super) fn new(begun: bool, thinking: bool) -> Self {
         let at = match (thinking, begun) {
             (true, _) => At::Reasoning,
             (false, true) => At::Text,
@@ -71,17 +71,17 @@ impl Messages {
         Self { at, ..Self::default() }
     }
 
-    pub fn thinks(&self) -> bool {
+    pub(super) fn thinks(&self) -> bool {
         matches!(self.at, At::Reasoning)
     }
 
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
+    pub(super) fn reserve(&mut self, bytes: usize) -> Result<(), std::collections::TryReserveError> {
         self.held.try_reserve(bytes)?;
         self.header.try_reserve(bytes)
     }
 
     /// Processes a symbol. Markers among `controls` are these tokens alone.
-    pub fn step(&mut self, symbol: Symbol, controls: &[&'static str], to: &mut Emitter) {
+    pub(super) fn step(&mut self, symbol: Symbol, controls: &[&'static str], to: &mut Emitter) {
         let c = match symbol {
             Symbol::Mark(mark) => {
                 self.release(to);
@@ -106,7 +106,7 @@ impl Messages {
         }
     }
 
-    pub fn finish(&mut self, to: &mut Emitter) {
+    pub(super) fn finish(&mut self, to: &mut Emitter) {
         self.release(to);
         self.end_call(to);
         // An answer without any header is text.

@@ -5,16 +5,16 @@ use std::cell::Cell;
 use std::collections::HashSet;
 
 /// The possible types of a value: a bit mask of these.
-pub type Types = u8;
-pub const TEXT: Types = 1;
-pub const NULL: Types = 2;
+pub(super) type Types = u8;
+pub(super) const TEXT: Types = 1;
+pub(super) const NULL: Types = 2;
 const OTHER: Types = 4;
 const ALL: Types = TEXT | NULL | OTHER;
 
 /// Maximum nesting of a schema with its references.
-pub const MAX_DEPTH: u32 = 32;
+pub(super) const MAX_DEPTH: u32 = 32;
 /// Maximum number of fields and list items that are looked at for one chat: references may multiply them.
-pub const MAX_FIELDS: usize = 1 << 20;
+pub(super) const MAX_FIELDS: usize = 1 << 20;
 
 /// The meaning of a value that is written without quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Known {
 }
 
 /// The schema of a tool's arguments, with the schemas in it.
-pub struct Schemas<'a> {
+pub(super) struct Schemas<'a> {
     pub root: Option<&'a Json>,
     /// Number of fields and list items that may still be looked at; 0 also once there were more than that.
     pub left: &'a Cell<usize>,
@@ -67,7 +67,7 @@ pub struct Schemas<'a> {
 
 impl<'a> Schemas<'a> {
     /// The schema itself, behind its references. What stands beside a reference is ignored.
-    pub fn object(&self) -> Option<&'a Json> {
+    pub(super) fn object(&self) -> Option<&'a Json> {
         let mut object = self.root?;
         for _ in 0..MAX_DEPTH {
             match object.get("$ref").and_then(Json::as_str) {
@@ -79,7 +79,7 @@ impl<'a> Schemas<'a> {
     }
 
     /// The schema at a reference into this one, such as `#/$defs/City`.
-    pub fn find(&self, path: &str) -> Option<&'a Json> {
+    pub(super) fn find(&self, path: &str) -> Option<&'a Json> {
         let mut names = path.strip_prefix('#')?.split('/');
         names.next().filter(|first| first.is_empty())?;
         names.try_fold(self.root?, |schema, name| {
@@ -90,7 +90,7 @@ impl<'a> Schemas<'a> {
         })
     }
 
-    pub fn kind(&self, schema: &Json) -> Kind {
+    pub(super) fn kind(&self, schema: &Json) -> Kind {
         match self.types(schema, MAX_DEPTH) {
             TEXT => Kind::Text,
             types if types == TEXT | NULL => Kind::Nullable,
@@ -99,14 +99,14 @@ impl<'a> Schemas<'a> {
     }
 
     /// None if that is more than what is left, which is 0 from then on.
-    pub fn spend(&self, fields: usize) -> Option<()> {
+    pub(super) fn spend(&self, fields: usize) -> Option<()> {
         let left = self.left.get().checked_sub(fields);
         self.left.set(left.unwrap_or(0));
         left.map(drop)
     }
 
     /// The types that a value may have.
-    pub fn types(&self, schema: &Json, depth: u32) -> Types {
+    pub(super) fn types(&self, schema: &Json, depth: u32) -> Types {
         let fields = match schema {
             Json::Map(fields) => &**fields,
             _ => &[],
@@ -141,7 +141,7 @@ impl<'a> Schemas<'a> {
 }
 
 /// The properties that an object's schema declares, each name once.
-pub fn properties(object: &Json) -> Vec<(&str, &Json)> {
+pub(super) fn properties(object: &Json) -> Vec<(&str, &Json)> {
     let Some(Json::Map(fields)) = object.get("properties") else { return Vec::new() };
     let mut names = HashSet::new();
     let last = fields.iter().rev().filter(|(name, _)| names.insert(&**name));

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// A validator of an object, from its opening brace on.
 #[derive(Debug, Default)]
-pub struct Mend {
+pub(super) struct Mend {
     scan: Scan,
     /// A backslash in a text, or a comma and blanks behind a value, whose meaning depends on the next
     /// character.
@@ -18,7 +18,7 @@ pub struct Mend {
 impl Mend {
     /// Takes `c`, and appends to `out` all text that is certain now. After `Bad`, `out` lacks the held-back
     /// text and `c`.
-    pub fn push(&mut self, c: char, out: &mut String) -> Step {
+    pub(super) fn push(&mut self, c: char, out: &mut String) -> Step {
         if let Some(rest) = self.word.strip_prefix(c) {
             self.word = rest;
             return Step::More;
@@ -30,7 +30,7 @@ impl Mend {
     }
 
     /// Whether nothing is held back.
-    pub fn is_even(&self) -> bool {
+    pub(super) fn is_even(&self) -> bool {
         self.held.is_empty()
     }
 

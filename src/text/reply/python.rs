@@ -6,7 +6,7 @@ use super::format::QUOTE;
 const MAX_DEPTH: usize = 32;
 
 /// Parses `text` as one call. Returns its name and its arguments as JSON, or None.
-pub fn call(text: &str) -> Option<(&str, String)> {
+pub(super) fn call(text: &str) -> Option<(&str, String)> {
     let at = text.find('(')?;
     let mut from = Reader { rest: &text[at..], bare: false };
     let mut json = String::new();
@@ -20,7 +20,7 @@ pub fn call(text: &str) -> Option<(&str, String)> {
 }
 
 /// Converts a list, a dict or a constant to JSON. None if `text` is not one of them.
-pub fn value(text: &str) -> Option<String> {
+pub(super) fn value(text: &str) -> Option<String> {
     text.starts_with(|c: char| c == '[' || c == '{' || c.is_ascii_alphabetic()).then_some(())?;
     let (mut from, mut json) = (Reader { rest: text, bare: false }, String::new());
     json.try_reserve(6 * text.len()).ok()?;
@@ -29,7 +29,7 @@ pub fn value(text: &str) -> Option<String> {
 }
 
 /// Converts an object whose keys may have no quotes, and whose texts may stand between [`QUOTE`]s, to JSON.
-pub fn object(text: &str) -> Option<String> {
+pub(super) fn object(text: &str) -> Option<String> {
     text.starts_with('{').then_some(())?;
     let (mut from, mut json) = (Reader { rest: text, bare: true }, String::new());
     json.try_reserve(6 * text.len()).ok()?;
@@ -198,14 +198,14 @@ fn code(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
 }
 
 /// Appends `text` as a JSON string.
-pub fn quote(text: &str, json: &mut String) {
+pub(super) fn quote(text: &str, json: &mut String) {
     json.push('"');
     text.chars().for_each(|c| escape(c, json));
     json.push('"');
 }
 
 /// Appends a character of a JSON string.
-pub fn escape(c: char, json: &mut String) {
+pub(super) fn escape(c: char, json: &mut String) {
     match c {
         '"' => json.push_str("\\\""),
         '\\' => json.push_str("\\\\"),

@@ -4,7 +4,7 @@
 const MAX_DEPTH: u32 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     More,
     /// The value is complete with this character.
     Done,
@@ -13,7 +13,7 @@ pub enum Step {
 
 /// A validator of an object, from its opening brace on.
 #[derive(Debug, Default)]
-pub struct Scan {
+pub(super) struct Scan {
     /// The enclosing containers, innermost in the lowest bit: 1 an object, 0 a list.
     stack: u64,
     depth: u32,
@@ -85,7 +85,7 @@ impl Number {
 }
 
 impl Scan {
-    pub fn push(&mut self, c: char) -> Step {
+    pub(super) fn push(&mut self, c: char) -> Step {
         let next = match self.at {
             At::Text { name } => text(c, name),
             At::Escape { name } => escape(c, name),
@@ -115,16 +115,16 @@ impl Scan {
     }
 
     /// Within a string.
-    pub fn in_text(&self) -> bool {
+    pub(super) fn in_text(&self) -> bool {
         matches!(self.at, At::Text { .. } | At::Escape { .. } | At::Digits { .. })
     }
 
-    pub fn wants_value(&self) -> bool {
+    pub(super) fn wants_value(&self) -> bool {
         matches!(self.at, At::Value | At::FirstItem)
     }
 
     /// Behind a value, where a comma may come.
-    pub fn behind_value(&self) -> bool {
+    pub(super) fn behind_value(&self) -> bool {
         match self.at {
             At::Behind => true,
             At::Number(number) => number.may_end(),
@@ -201,7 +201,7 @@ fn value(c: char) -> Option<At> {
 }
 
 /// Returns whether `text` is exactly one value, without blanks around it.
-pub fn is_value(text: &str) -> bool {
+pub(super) fn is_value(text: &str) -> bool {
     let (mut scan, mut step) = (Scan { at: At::Value, ..Scan::default() }, Step::More);
     for c in text.chars() {
         // A number outside of lists and objects ends with the text.
@@ -219,7 +219,7 @@ pub fn is_value(text: &str) -> bool {
 }
 
 /// Returns whether `text` is exactly one object.
-pub fn is_object(text: &str) -> bool {
+pub(super) fn is_object(text: &str) -> bool {
     let (mut scan, mut step) = (Scan::default(), Step::More);
     for c in text.chars() {
         if step != Step::More {

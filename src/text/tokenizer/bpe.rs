@@ -27,7 +27,7 @@ pub(super) struct Bpe {
 
 impl Bpe {
     /// The caller has checked that the parts and the result of each merge are in `vocab`.
-    pub fn new(rule: &Rule, vocab: Vocab, merges: Vec<(String, String)>) -> Result<Self> {
+    pub(super) fn new(rule: &Rule, vocab: Vocab, merges: Vec<(String, String)>) -> Result<Self> {
         let failed = |e| Error::internal(format!("the tokenizer could not be built: {e}"));
         let map = ByteMap::new();
         let known =
@@ -50,7 +50,7 @@ impl Bpe {
     }
 
     /// Number of bytes of `text` that its tokens stand for at least, before it is composed.
-    pub fn spelled(&self, text: &str) -> usize {
+    pub(super) fn spelled(&self, text: &str) -> usize {
         let known = |&byte: &u8| self.known[byte as usize];
         match self.nfc {
             // A composed character has other bytes.
@@ -61,7 +61,7 @@ impl Bpe {
     }
 
     /// Appends the tokens of `text`, which has no special tokens.
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let composed;
         let mut text = text;
         if self.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {

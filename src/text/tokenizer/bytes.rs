@@ -19,16 +19,16 @@ pub(super) struct ByteMap {
 }
 
 impl ByteMap {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { chars: std::array::from_fn(|byte| stand_in(byte as u8)) }
     }
 
-    pub fn char(&self, byte: u8) -> char {
+    pub(super) fn char(&self, byte: u8) -> char {
         self.chars[byte as usize]
     }
 
     /// The bytes that `token` stands for; None if one of its characters is not a stand-in.
-    pub fn bytes(&self, token: &str) -> Option<Vec<u8>> {
+    pub(super) fn bytes(&self, token: &str) -> Option<Vec<u8>> {
         token.chars().map(|c| self.byte(c)).collect()
     }
 
@@ -74,13 +74,13 @@ pub(super) struct TokenBytes {
 }
 
 impl TokenBytes {
-    pub fn new(tokens: usize) -> Result<Self> {
+    pub(super) fn new(tokens: usize) -> Result<Self> {
         let mut ends = Vec::new();
         reserved(ends.try_reserve_exact(tokens), "the vocabulary", tokens.saturating_mul(8))?;
         Ok(Self { bytes: Vec::new(), ends, silent: Vec::new() })
     }
 
-    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<()> {
         reserve(&mut self.bytes, bytes.len(), "the vocabulary")?;
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len());
@@ -88,14 +88,14 @@ impl TokenBytes {
     }
 
     /// Appends a token that stands for nothing and is written as `bytes`.
-    pub fn push_silent(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn push_silent(&mut self, bytes: &[u8]) -> Result<()> {
         reserve(&mut self.silent, 1, "the vocabulary")?;
         self.silent.push(self.ends.len() as u32);
         self.push(bytes)
     }
 
     /// Appends empty tokens up to a total of `n`. Returns the bytes that they take.
-    pub fn pad_to(&mut self, n: usize) -> Result<usize> {
+    pub(super) fn pad_to(&mut self, n: usize) -> Result<usize> {
         let more = n.saturating_sub(self.len());
         let bytes = more.saturating_mul(size_of::<usize>());
         reserved(self.ends.try_reserve_exact(more), "the vocabulary", bytes)?;
@@ -104,29 +104,29 @@ impl TokenBytes {
     }
 
     /// Drops the tokens from `n` on.
-    pub fn cut_to(&mut self, n: usize) {
+    pub(super) fn cut_to(&mut self, n: usize) {
         self.ends.truncate(n);
         self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
         self.silent.retain(|&id| (id as usize) < n);
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Number of bytes of the longest token.
-    pub fn longest(&self) -> usize {
+    pub(super) fn longest(&self) -> usize {
         (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0)
     }
 
     /// The bytes that the token stands for.
-    pub fn get(&self, id: u32) -> Option<&[u8]> {
+    pub(super) fn get(&self, id: u32) -> Option<&[u8]> {
         let written = self.written(id)?;
         Some(if self.silent.binary_search(&id).is_ok() { b"" } else { written })
     }
 
     /// The bytes that the token stands for or is written as.
-    pub fn written(&self, id: u32) -> Option<&[u8]> {
+    pub(super) fn written(&self, id: u32) -> Option<&[u8]> {
         let id = id as usize;
         let end = *self.ends.get(id)?;
         let start = if id == 0 { 0 } else { self.ends[id - 1] };

@@ -23,7 +23,7 @@ pub(super) struct Spelling {
 
 impl Spelling {
     /// `Unsupported`, naming the decoder, if it cannot work token by token.
-    pub fn of(decoder: Option<&Value>, what: &str, log: &dyn Fn(&str)) -> Result<Self> {
+    pub(super) fn of(decoder: Option<&Value>, what: &str, log: &dyn Fn(&str)) -> Result<Self> {
         let mut spelling = Self {
             byte_level: None,
             replaced: Vec::new(),
@@ -98,7 +98,7 @@ impl Spelling {
     }
 
     /// The bytes of a token. `added`: it is an added token, whose text is as it is written.
-    pub fn bytes(&self, token: &str, added: bool) -> Vec<u8> {
+    pub(super) fn bytes(&self, token: &str, added: bool) -> Vec<u8> {
         if let Some(bytes) = self.byte_level.as_ref().filter(|_| !added).and_then(|map| map.bytes(token)) {
             return bytes;
         }
@@ -117,7 +117,7 @@ impl Spelling {
     }
 
     /// Returns whether the vocabulary has a token for every byte, so that nothing vanishes.
-    pub fn spells_all(&self, vocab: &Vocab, byte_fallback: bool) -> bool {
+    pub(super) fn spells_all(&self, vocab: &Vocab, byte_fallback: bool) -> bool {
         let written = |byte: u8| match &self.byte_level {
             Some(map) => vocab.contains_key(map.char(byte).encode_utf8(&mut [0; 4]) as &str),
             None => byte_fallback && vocab.contains_key(&format!("<0x{byte:02X}>")),

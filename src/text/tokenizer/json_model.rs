@@ -44,7 +44,7 @@ pub(super) struct ModelEntry {
 
 impl ModelEntry {
     /// Its type, if that is not BPE.
-    pub fn other_kind(&self) -> Option<&str> {
+    pub(super) fn other_kind(&self) -> Option<&str> {
         self.kind.as_deref().filter(|kind| *kind != KINDS[0])
     }
 
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for Merge {
 
 impl Merge {
     /// None for a line that is not a merge.
-    pub fn parts(&self) -> Option<(&str, &str)> {
+    pub(super) fn parts(&self) -> Option<(&str, &str)> {
         match self {
             Merge::Pair(a, b) => Some((a, b)),
             Merge::Line(line) => line.split_once(' ').filter(|_| !line.starts_with("#version")),

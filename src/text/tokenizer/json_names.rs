@@ -38,7 +38,7 @@ pub(super) struct Names<'a> {
 
 impl Names<'_> {
     /// The token that `tokenizer_config.json` names, as a string or as an object with its `content`.
-    pub fn token(&self, key: &str) -> Result<Option<u32>> {
+    pub(super) fn token(&self, key: &str) -> Result<Option<u32>> {
         let value = match self.config.get(key) {
             None | Some(Value::Null) => return Ok(None),
             Some(value) => value.get("content").unwrap_or(value),
@@ -54,19 +54,19 @@ impl Names<'_> {
     }
 
     /// The id or ids that `generation_config.json` names.
-    pub fn ids(&self, key: &str) -> Result<Vec<u32>> {
+    pub(super) fn ids(&self, key: &str) -> Result<Vec<u32>> {
         let what = format!("generation_config.json beside {}", self.what);
         token_ids(self.generation, key, self.n, &what)
     }
 
-    pub fn bos(&self) -> Result<Option<u32>> {
+    pub(super) fn bos(&self) -> Result<Option<u32>> {
         match self.token("bos_token")? {
             None => Ok(self.ids("bos_token_id")?.first().copied()),
             id => Ok(id),
         }
     }
 
-    pub fn ends(&self) -> Result<Vec<u32>> {
+    pub(super) fn ends(&self) -> Result<Vec<u32>> {
         let mut ends = self.ids("eos_token_id")?;
         ends.extend(self.token("eos_token")?);
         Ok(ends)
@@ -74,7 +74,13 @@ impl Names<'_> {
 
     /// The tokens `ids` that the post-processor puts around a text, with or without `token` as
     /// `add_{name}_token` says; it is added at `place`.
-    pub fn with(&self, name: &str, mut ids: Vec<u32>, token: Option<u32>, place: usize) -> Result<Vec<u32>> {
+    pub(super) fn with(
+        &self,
+        name: &str,
+        mut ids: Vec<u32>,
+        token: Option<u32>,
+        place: usize,
+    ) -> Result<Vec<u32>> {
         match (self.config.get(format!("add_{name}_token")).and_then(Value::as_bool), token) {
             (Some(true), None) if ids.is_empty() => {
                 return Err(Error::bad_model(format!(

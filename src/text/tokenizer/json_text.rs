@@ -37,7 +37,7 @@ struct Found {
 
 impl Json {
     /// Appends the tokens of `text`. A special token counts only if it is inside one of the parts `own`.
-    pub fn encode(&self, text: &str, own: &[(usize, &str)], ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, own: &[(usize, &str)], ids: &mut Vec<u32>) -> Result<()> {
         guarded_run(text, || self.run(self.pieces(text, own)?, ids))
     }
 

@@ -77,7 +77,7 @@ pub(super) struct Matcher {
 
 impl Matcher {
     /// Compiles a pattern. The error is the reason why it is refused.
-    pub fn new(pattern: &str) -> Compiled<Self> {
+    pub(super) fn new(pattern: &str) -> Compiled<Self> {
         let tree = Expr::parse_tree(pattern).map_err(|e| e.to_string())?;
         let word = Class::new(r"\w".into())?;
         let mut matcher = Self { steps: Vec::new(), classes: Vec::new(), word };
@@ -212,7 +212,7 @@ impl Matcher {
 
     /// Returns every match in `text` and the parts between matches, in order. `TooLong` if that takes more steps
     /// than a text of its length may.
-    pub fn cut(&self, text: &str) -> Result<Vec<((usize, usize), bool)>> {
+    pub(super) fn cut(&self, text: &str) -> Result<Vec<((usize, usize), bool)>> {
         let mut search = Search { matcher: self, text, stack: Vec::new(), left: allowed(text) };
         let mut pieces = Vec::new();
         let mut push = |piece| -> Result<()> {

@@ -75,7 +75,7 @@ struct Split {
 }
 
 impl Normalizers {
-    pub fn new(whole: &Option<Value>, what: &str) -> Result<Self> {
+    pub(super) fn new(whole: &Option<Value>, what: &str) -> Result<Self> {
         const FIELD: &str = "normalizer";
         let one = |part: &Value| match strange(part, "Replace", what)? {
             None => package(what, FIELD, part).map(Change::Package),
@@ -95,12 +95,12 @@ pub(super) struct Normalizing<'a> {
 }
 
 impl<'a> Normalizing<'a> {
-    pub fn new(normalizers: &'a Normalizers) -> Self {
+    pub(super) fn new(normalizers: &'a Normalizers) -> Self {
         Self { normalizers, error: Mutex::new(None) }
     }
 
     /// Call after normalizing: returns the error that occurred, if any.
-    pub fn done(&self) -> Result<()> {
+    pub(super) fn done(&self) -> Result<()> {
         self.error
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -126,7 +126,7 @@ impl Normalizer for Normalizing<'_> {
 }
 
 impl PreTokenizers {
-    pub fn new(whole: &Option<Value>, what: &str) -> Result<Self> {
+    pub(super) fn new(whole: &Option<Value>, what: &str) -> Result<Self> {
         const FIELD: &str = "pre_tokenizer";
         let one = |part: &Value| match strange(part, "Split", what)? {
             None => package(what, FIELD, part).map(Cut::Package),
@@ -138,7 +138,7 @@ impl PreTokenizers {
         parts(whole, "pretokenizers").into_iter().map(one).collect::<Result<_>>().map(Self)
     }
 
-    pub fn cut(&self, pieces: &mut PreTokenizedString) -> Result<()> {
+    pub(super) fn cut(&self, pieces: &mut PreTokenizedString) -> Result<()> {
         for cut in &self.0 {
             let done = match cut {
                 Cut::Package(part) => part.pre_tokenize(pieces),

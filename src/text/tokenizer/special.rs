@@ -14,7 +14,7 @@ pub(super) struct Specials {
 
 impl Specials {
     /// Forms that are empty or longer than [`MAX_SPECIAL_BYTES`] are left out. `OutOfMemory`.
-    pub fn new(all: impl Iterator<Item = (Vec<u8>, u32)>) -> Result<Self> {
+    pub(super) fn new(all: impl Iterator<Item = (Vec<u8>, u32)>) -> Result<Self> {
         let mut forms = Vec::new();
         for form in all.filter(|(f, _)| (1..=MAX_SPECIAL_BYTES).contains(&f.len())) {
             reserve(&mut forms, 1, "special tokens")?;
@@ -27,12 +27,12 @@ impl Specials {
     }
 
     /// Number of bytes of the longest form.
-    pub fn longest(&self) -> usize {
+    pub(super) fn longest(&self) -> usize {
         self.forms.iter().map(|(form, _)| form.len()).max().unwrap_or(0)
     }
 
     /// The first special token in `text`, the longest if several start there: (start, end, id).
-    pub fn find(&self, text: &str) -> Option<(usize, usize, u32)> {
+    pub(super) fn find(&self, text: &str) -> Option<(usize, usize, u32)> {
         let bytes = text.as_bytes();
         // A form is complete UTF-8, so a match begins and ends on character boundaries.
         (0..bytes.len()).filter(|&i| self.first[bytes[i] as usize]).find_map(|start| {
@@ -42,7 +42,7 @@ impl Specials {
     }
 
     /// The longest special token that `text` begins with.
-    pub fn at_start(&self, text: &str) -> Option<u32> {
+    pub(super) fn at_start(&self, text: &str) -> Option<u32> {
         self.longest_prefix(text.as_bytes()).map(|(_, id)| id)
     }
 

@@ -191,7 +191,7 @@ static RULES: [Rule; 16] = [
 
 impl Rule {
     /// The rule that the file names, or else the one that its architecture and vocabulary imply.
-    pub fn of(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
+    pub(super) fn of(gguf: &Gguf, vocab_size: usize, log: &dyn Fn(&str)) -> Result<&'static Self> {
         let name = match gguf.find::<&str>(PRE_KEY)? {
             None | Some("default") => return Self::guess(gguf, vocab_size, log),
             Some(name) => name,
@@ -207,17 +207,17 @@ impl Rule {
         })
     }
 
-    pub fn named(name: &str) -> Option<&'static Self> {
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
         RULES.iter().find(|rule| rule.names.contains(&name))
     }
 
     /// The name in `tokenizer.ggml.pre`.
-    pub fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &'static str {
         self.names[0]
     }
 
     /// The rule that matches a `tokenizer.json`. The error names the field that no rule matches, and why.
-    pub fn of_json(
+    pub(super) fn of_json(
         pre_tokenizer: &Option<Value>,
         normalizer: &Option<Value>,
         ignore_merges: bool,
@@ -285,7 +285,7 @@ impl Rule {
         Ok(rule)
     }
 
-    pub fn splitter(&self) -> Result<Splitter> {
+    pub(super) fn splitter(&self) -> Result<Splitter> {
         let compiled = |pass: &Pass| match pass {
             Pass::Punctuation => Ok(Cutter::Punctuation),
             Pass::Pattern(pattern) => Regex::new(pattern)
@@ -367,7 +367,7 @@ pub(super) struct Splitter {
 impl Splitter {
     /// Calls `each` with every word of `text`, in order; the words joined are the text. `TooLong` if a run without
     /// a break exhausts the regex engine.
-    pub fn words(&self, text: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+    pub(super) fn words(&self, text: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
         cut(&self.passes, text, each)
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn spaced(piece: &str) -> String {
 
 impl Spm {
     /// `pieces`: id, text as the vocabulary writes it, score. The first of equal texts counts. `OutOfMemory`.
-    pub fn new<'a>(
+    pub(super) fn new<'a>(
         pieces: impl Iterator<Item = (u32, &'a str, f32)>,
         bytes: [Option<u32>; 256],
         unknown: Option<u32>,
@@ -104,12 +104,12 @@ impl Spm {
     }
 
     /// Returns whether each byte has a token, so that no two ever share one.
-    pub fn spells_all_bytes(&self) -> bool {
+    pub(super) fn spells_all_bytes(&self) -> bool {
         self.bytes.iter().all(Option::is_some)
     }
 
     /// Appends the tokens of `text`, which has no special tokens.
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+    pub(super) fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<()> {
         let text = self.prepare(text)?;
         let mut rest = text.as_str();
         let first = ids.len();

@@ -12,7 +12,7 @@ use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::schedule::Work;
 use std::sync::Arc;
 
-pub struct DraftModel {
+pub(crate) struct DraftModel {
     model: Arc<dyn Model>,
     kv: KvCache,
     /// For each block, the number of leading positions whose K and V are valid here.
@@ -26,7 +26,12 @@ pub struct DraftModel {
 
 impl DraftModel {
     /// Creates the draft model with the memory that `memory` counts.
-    pub fn new(config: &EngineConfig, draft: &Loaded, ops: &dyn OpSet, memory: &MemoryPlan) -> Result<Self> {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        draft: &Loaded,
+        ops: &dyn OpSet,
+        memory: &MemoryPlan,
+    ) -> Result<Self> {
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;
         let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
@@ -45,7 +50,7 @@ impl DraftModel {
     }
 
     /// Invalidates the positions `start..end` of a sequence with this block table: their tokens have changed.
-    pub fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
+    pub(crate) fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
         let size = self.kv.layout.block_size as u32;
         for index in start / size..end.div_ceil(size) {
             let left = start.saturating_sub(index * size) as u8;
@@ -55,17 +60,17 @@ impl DraftModel {
     }
 
     /// Invalidates a block: its tokens have changed.
-    pub fn forget(&mut self, block: u32) {
+    pub(crate) fn forget(&mut self, block: u32) {
         self.filled[block as usize] = 0;
     }
 
-    pub fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
+    pub(crate) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
         pairs.iter().for_each(|&(from, to)| self.filled[to as usize] = self.filled[from as usize]);
         self.kv.copy_blocks(pairs)
     }
 
     /// Number of positions before the token at `last` that are not computed yet.
-    pub fn lacks(&self, table: &[u32], last: u32) -> u32 {
+    pub(crate) fn lacks(&self, table: &[u32], last: u32) -> u32 {
         last - self.computed(table, last)
     }
 
@@ -79,19 +84,19 @@ impl DraftModel {
     }
 
     /// Begins a pass of at most `rows` rows.
-    pub fn begin(&mut self, rows: usize) {
+    pub(crate) fn begin(&mut self, rows: usize) {
         self.max_rows = rows;
         self.batch.clear();
         self.work = Work::default();
     }
 
-    pub fn model(&self) -> &dyn Model {
+    pub(crate) fn model(&self) -> &dyn Model {
         &*self.model
     }
 
     /// Adds the rows that a sequence lacks up to the token at `last`, whose row gives logits. Returns false if the
     /// pass has no room for all of them.
-    pub fn add(&mut self, table: &[u32], last: u32, token: &dyn Fn(u32) -> u32) -> Result<bool> {
+    pub(crate) fn add(&mut self, table: &[u32], last: u32, token: &dyn Fn(u32) -> u32) -> Result<bool> {
         let first = self.computed(table, last);
         let room = self.max_rows - self.batch.tokens.len();
         let rows = (last + 1 - first).min(room as u32);
@@ -120,7 +125,7 @@ impl DraftModel {
     }
 
     /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits.
-    pub fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
+    pub(crate) fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
         let Self { model, kv, batch, outputs, .. } = self;
         let ran = panics::checked("it", || model.forward(ops, batch, kv, stop, outputs));
         // After a fully accepted draft, a sequence lacks two rows.
@@ -128,12 +133,12 @@ impl DraftModel {
         ran.map(|()| (self.work, decodes))
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.batch.tokens.is_empty()
     }
 
     /// One row for each `add` that returned true, in order: `[rows, vocab]`.
-    pub fn logits(&mut self) -> &mut [f32] {
+    pub(crate) fn logits(&mut self) -> &mut [f32] {
         &mut self.outputs.logits
     }
 }

@@ -10,16 +10,16 @@ use crate::engine::request::speculation::no_drafter;
 use crate::model::Loaded;
 use crate::ops::{KvCache, OpSet};
 use crate::schedule::Work;
-pub use draft_model::DraftModel;
+pub(crate) use draft_model::DraftModel;
 use mtp::Mtp;
 
-pub enum Drafter {
+pub(crate) enum Drafter {
     Model(Box<DraftModel>),
     Mtp(Box<Mtp>),
 }
 
 /// A sequence whose next draft is wanted.
-pub struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     pub table: &'a [u32],
     /// Position of its last token or draft.
     pub last: u32,
@@ -32,7 +32,7 @@ pub struct Wanted<'a> {
 
 impl Drafter {
     /// Creates the drafter with the memory that `memory` counts; None if nothing drafts.
-    pub fn new(
+    pub(crate) fn new(
         config: &EngineConfig,
         target: &Loaded,
         ops: &dyn OpSet,
@@ -46,7 +46,7 @@ impl Drafter {
     }
 
     /// Number of positions that it can draft at.
-    pub fn context(&self) -> u32 {
+    pub(crate) fn context(&self) -> u32 {
         let model = match self {
             Self::Model(draft) => draft.model(),
             Self::Mtp(mtp) => mtp.model(),
@@ -55,7 +55,7 @@ impl Drafter {
     }
 
     /// The draft model, which has a cache of its own to keep up with the target's.
-    pub fn own_cache(&mut self) -> Option<&mut DraftModel> {
+    pub(crate) fn own_cache(&mut self) -> Option<&mut DraftModel> {
         match self {
             Self::Model(draft) => Some(draft),
             Self::Mtp(_) => None,
@@ -63,7 +63,7 @@ impl Drafter {
     }
 
     /// Number of positions before the token at `last` that are not computed yet.
-    pub fn lacks(&self, table: &[u32], last: u32) -> u32 {
+    pub(crate) fn lacks(&self, table: &[u32], last: u32) -> u32 {
         match self {
             Self::Model(draft) => draft.lacks(table, last),
             Self::Mtp(_) => 0,
@@ -71,7 +71,7 @@ impl Drafter {
     }
 
     /// Begins a pass of at most `rows` rows.
-    pub fn begin(&mut self, rows: usize) {
+    pub(crate) fn begin(&mut self, rows: usize) {
         match self {
             Self::Model(draft) => draft.begin(rows),
             Self::Mtp(mtp) => mtp.begin(),
@@ -79,14 +79,14 @@ impl Drafter {
     }
 
     /// Adds a sequence's rows to the pass. Returns false if the pass has no room for all of them.
-    pub fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
+    pub(crate) fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
         match self {
             Self::Model(draft) => draft.add(wanted.table, wanted.last, wanted.token),
             Self::Mtp(mtp) => mtp.add(wanted, kv),
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Model(draft) => draft.is_empty(),
             Self::Mtp(mtp) => mtp.is_empty(),
@@ -95,7 +95,7 @@ impl Drafter {
 
     /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits. `kv` is the
     /// target's cache.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         ops: &dyn OpSet,
         kv: &KvCache,
@@ -108,7 +108,7 @@ impl Drafter {
     }
 
     /// One row for each `add` that returned true, in order: `[rows, vocab]`.
-    pub fn logits(&mut self) -> &mut [f32] {
+    pub(crate) fn logits(&mut self) -> &mut [f32] {
         match self {
             Self::Model(draft) => draft.logits(),
             Self::Mtp(mtp) => mtp.logits(),
@@ -118,7 +118,7 @@ impl Drafter {
 
 /// Checks that something drafts if drafts are asked for, at most one thing does, and a draft model has the vocabulary of
 /// the `target`.
-pub fn check(config: &EngineConfig, target: &Loaded, on_device: bool) -> Result<()> {
+pub(crate) fn check(config: &EngineConfig, target: &Loaded, on_device: bool) -> Result<()> {
     if on_device && target.model.drafts() {
         return Err(Error::unsupported("models with mtp run on the CPU only"));
     }

@@ -10,7 +10,7 @@ use crate::ops::{KvCache, OpSet, RaggedBatch};
 use crate::schedule::Work;
 use std::sync::Arc;
 
-pub struct Mtp {
+pub(crate) struct Mtp {
     model: Arc<dyn Model>,
     /// Elements of a hidden state.
     width: usize,
@@ -28,7 +28,7 @@ const WHAT: &str = "passes that draft";
 
 impl Mtp {
     /// Reserves memory for a row of each sequence.
-    pub fn new(config: &EngineConfig, target: &Loaded) -> Result<Self> {
+    pub(crate) fn new(config: &EngineConfig, target: &Loaded) -> Result<Self> {
         let (model, mut outputs) = (target.model.clone(), Outputs::default());
         let bytes = DraftBytes::logits(config, &*model);
         let refused = |_| Error::out_of_memory(WHAT, bytes);
@@ -43,11 +43,11 @@ impl Mtp {
         Ok(Self { model, width, batch, work, slots, before, previous, outputs })
     }
 
-    pub fn model(&self) -> &dyn Model {
+    pub(crate) fn model(&self) -> &dyn Model {
         &*self.model
     }
 
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         std::mem::swap(&mut self.slots, &mut self.previous);
         self.slots.clear();
         self.before.clear();
@@ -57,7 +57,7 @@ impl Mtp {
 
     /// Adds a sequence's row. Its first one in a step continues from the model's hidden state, the others from the
     /// block's.
-    pub fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
+    pub(crate) fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
         let Wanted { table, last, pass, state, token } = *wanted;
         let slot = state.ok_or_else(|| Error::internal("drafts of a sequence without a state"))?;
         match pass {
@@ -84,16 +84,16 @@ impl Mtp {
         Ok(true)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.batch.tokens.is_empty()
     }
 
-    pub fn run(&mut self, ops: &dyn OpSet, kv: &KvCache) -> Result<Work> {
+    pub(crate) fn run(&mut self, ops: &dyn OpSet, kv: &KvCache) -> Result<Work> {
         let Self { model, batch, before, outputs, .. } = self;
         panics::checked("it", || model.draft(ops, batch, before, kv, outputs)).map(|()| self.work)
     }
 
-    pub fn logits(&mut self) -> &mut [f32] {
+    pub(crate) fn logits(&mut self) -> &mut [f32] {
         &mut self.outputs.logits
     }
 }

@@ -34,7 +34,7 @@ const PANEL: usize = ROWS * PART;
 const SUMS: usize = BLOCK * ROWS * LANES;
 
 /// Computes the dot products of all tokens with all rows, whose elements are `E`.
-pub fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
+pub(super) fn product<E: Element>(isa: Isa, task: &Task, scratch: &mut Vec<f32>) {
     let cols = task.matrix.cols;
     assert!(task.row_bytes == cols * E::BYTES && task.packed.len() == task.rows * task.row_bytes);
     assert!(task.x.len().is_multiple_of(cols));

@@ -69,7 +69,7 @@ fn decode_super<K: Super>(block: &[u8]) -> Codes {
 }
 
 /// Decodes a row of blocks to f32. Float operations are in the order of ggml's reference, so that every bit agrees.
-pub fn dequantize(dtype: DType, source: &[u8], out: &mut [f32]) {
+pub(crate) fn dequantize(dtype: DType, source: &[u8], out: &mut [f32]) {
     let (elements, bytes) = dtype.block();
     for (out, block) in out.chunks_exact_mut(elements).zip(source.chunks_exact(bytes)) {
         let codes = decode(dtype, block);

@@ -8,10 +8,10 @@ use crate::kernels::rows::hadamard::unrotate;
 use crate::kernels::{Isa, Matrix};
 
 /// Rows per panel.
-pub const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
 
 /// Rows are padded with zeros to a multiple of this number of columns.
-pub const WIDTH: usize = 128;
+pub(crate) const WIDTH: usize = 128;
 
 /// The width of activation rows with one scale each, for weights of `cols` columns.
 pub fn padded(cols: usize) -> usize {
@@ -19,14 +19,14 @@ pub fn padded(cols: usize) -> usize {
 }
 
 /// Number of lines of a panel with `cols` columns.
-pub fn panel_lines(cols: usize) -> usize {
+pub(crate) fn panel_lines(cols: usize) -> usize {
     padded(cols) / 4 + 1
 }
 
 /// Panel `n` of `packed`, where a panel has `each` lines. Panics if the bytes are not aligned as lines are; `pack`
 /// aligns them.
 #[inline]
-pub fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
+pub(crate) fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
     let bytes = &packed[64 * each * n..64 * each * (n + 1)];
     assert!(bytes.as_ptr().cast::<Line>().is_aligned(), "whole lines");
     // SAFETY: a Line is any 64 bytes.
@@ -34,7 +34,7 @@ pub fn panel(packed: &[u8], each: usize, n: usize) -> &[Line] {
 }
 
 /// Converts row `row` of such a matrix to f32, and undoes its rotation.
-pub fn dequantize(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
+pub(crate) fn dequantize(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
     let panel = panel(&m.data, panel_lines(m.cols), row / SIDE);
     let at = 4 * (row % SIDE);
     let scale = panel[panel.len() - 1].floats()[row % SIDE];

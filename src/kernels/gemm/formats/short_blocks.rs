@@ -8,7 +8,7 @@ use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::{Register, half_power};
 
 /// The numbers that codes of IQ4_NL and IQ4_XS stand for, as int8.
-pub const UNEVEN: [u8; 16] = {
+pub(crate) const UNEVEN: [u8; 16] = {
     let numbers: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
     let (mut bytes, mut i) = ([0; 16], 0);
     while i < 16 {
@@ -28,7 +28,7 @@ const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 
 /// word's four bytes belong to four neighboring columns, and the next four columns are at the same bits of the next
 /// word. With fewer bits, the codes are in the order of columns, byte by byte; activations for them are reordered to
 /// match (`planes`). If the type has a TABLE, four bits of the block are an index into it, and the entry is the code.
-pub trait Short {
+pub(crate) trait Short {
     const BITS: usize;
     const OFFSET: i32;
     const MINIMUMS: bool;
@@ -140,7 +140,7 @@ macro_rules! short {
         $(
             $(#[$doc])*
             #[allow(non_camel_case_types)] // the names that files and their users know
-            pub struct $name;
+            pub(crate) struct $name;
             impl Short for $name {
                 const BITS: usize = $bits;
                 const COUNT: usize = $count;
@@ -187,6 +187,6 @@ short! {
 pub(in crate::kernels) use with_short;
 
 /// Index among 32 columns of the `i`-th one in the order of `Short::codes`.
-pub const fn column(bits: usize, i: usize) -> usize {
+pub(crate) const fn column(bits: usize, i: usize) -> usize {
     if bits > 2 { i } else { (i / 4 % bits * 4 + i % 4) * (8 / bits) + i / 4 / bits }
 }

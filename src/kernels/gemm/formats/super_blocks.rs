@@ -3,7 +3,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
-pub use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+pub(crate) use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 use super::short_blocks::UNEVEN;
 use super::twos;
 use crate::kernels::simd::bytes::{Bytes, Portable};
@@ -15,7 +15,7 @@ use crate::kernels::simd::wide::Wide;
 ///
 /// A block is decoded in two sides. A side has sixteen of each 32 columns, or 128 columns in a row if the type is in
 /// HALVES. `column` is the first of sixteen columns of a side.
-pub trait Super {
+pub(crate) trait Super {
     const BYTES: usize;
     /// Number of steps of four columns whose pairs of products with int8, each at most 2 * largest code * 128, add up
     /// within an i16. Values that are multiplied with SIGNED codes are -127 or more.
@@ -70,7 +70,7 @@ pub trait Super {
 
 /// The first of sixteen columns of a side of a block.
 #[inline(always)]
-pub const fn column<K: Super>(k: usize, side: usize) -> usize {
+pub(crate) const fn column<K: Super>(k: usize, side: usize) -> usize {
     if K::HALVES { 128 * side + 16 * k } else { 32 * k + 16 * side }
 }
 
@@ -114,7 +114,7 @@ unsafe fn both_halves<W: Wide>(offsets: &[usize], block: *const u8) -> [W; 6] {
 
 /// Scales, as i8, and minima of each 16 columns of a block.
 #[inline(always)]
-pub fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
+pub(crate) fn scales<K: Super>(block: &[u8]) -> [[u8; 16]; 2] {
     assert_eq!(block.len(), K::BYTES, "a whole block");
     // SAFETY: a whole block; any processor has the instructions.
     let both = unsafe { K::scales::<Portable>(&[block.as_ptr()], 0) };
@@ -155,7 +155,7 @@ macro_rules! super_block {
      |$p:ident| $codes:expr) => {
         $(#[$doc])*
         #[allow(non_camel_case_types)] // the names that files and their users know
-        pub struct $name;
+        pub(crate) struct $name;
         impl Super for $name {
             const BYTES: usize = $bytes;
             const STEPS: usize = $steps;
@@ -276,7 +276,7 @@ super_block!(
 /// An f16, eight scales of six bits, less 32 (the high two bits of all, then the low four bits), and sixteen bytes of
 /// 4-bit codes for each 32 columns, the first sixteen in the low bits.
 #[allow(non_camel_case_types)] // the name that files and their users know
-pub struct IQ4_XS;
+pub(crate) struct IQ4_XS;
 
 impl Super for IQ4_XS {
     const BYTES: usize = 136;

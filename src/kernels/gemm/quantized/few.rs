@@ -16,7 +16,7 @@ const AHEAD: usize = 4096;
 /// Prefetches part `n` of `N` of the next rows' bytes. There are as many of them as are used of the ROWS rows from
 /// `first` on: `bytes` at `at` of each row. Memory is fastest when it is read in order.
 #[inline(always)]
-pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
+pub(super) fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, bytes: usize, n: usize) {
     let next = AHEAD + (first + I::Register::ROWS) * task.row_bytes + I::Register::ROWS * at;
     let bytes = I::Register::ROWS * bytes / N;
     Floats::<I>::fetch_lines(task.packed.as_ptr().wrapping_add(next + bytes * n), bytes);
@@ -24,7 +24,7 @@ pub fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usize, byte
 
 by_isa!(
     /// Computes `task`, which has `T` tokens.
-    pub fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints>
+    pub(super) fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints>
 );
 
 #[inline(always)]

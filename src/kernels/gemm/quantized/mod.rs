@@ -186,7 +186,7 @@ mod scalar {
     use crate::kernels::gemm::formats::decode::{Codes, decode};
 
     /// Decodes each block once and multiplies it with all tokens.
-    pub fn run(task: &Task, scratch: &mut Scratch) {
+    pub(super) fn run(task: &Task, scratch: &mut Scratch) {
         let (x, tokens) = (task.x, task.x.tokens());
         let (elements, bytes) = task.dtype.block();
         let sums = grown(&mut scratch.floats, tokens);

@@ -15,7 +15,7 @@ const SMALL: usize = 1 << 17;
 
 /// An order of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(super) enum Order {
     /// The order of the columns.
     Own,
     /// For weights of one bit, and of two bits.
@@ -26,10 +26,10 @@ pub enum Order {
 }
 
 impl Order {
-    pub const ALL: [Self; 4] = [Self::Own, Self::One, Self::Two, Self::Fours];
+    pub(super) const ALL: [Self; 4] = [Self::Own, Self::One, Self::Two, Self::Fours];
 
     /// The order in which the kernels of `isa`, with tiles or without, need activations.
-    pub fn of(isa: Isa, dtype: DType, tiled: bool) -> Self {
+    pub(super) fn of(isa: Isa, dtype: DType, tiled: bool) -> Self {
         match dtype {
             _ if isa == Isa::Scalar => Self::Own,
             DType::Q1_0 => Self::One,
@@ -43,7 +43,7 @@ impl Order {
 }
 
 /// Returns `x` with each 32 columns in another order.
-pub fn arrange<'a>(
+pub(super) fn arrange<'a>(
     pool: &Pool,
     isa: Isa,
     order: Order,

@@ -12,15 +12,15 @@ use crate::kernels::simd::ints::{Floats, IntRegister, Ints};
 use crate::kernels::simd::lanes::{Real, Register};
 
 /// Weight rows per panel.
-pub const ROWS: usize = 16;
+pub(crate) const ROWS: usize = 16;
 /// Number of 32-column blocks in a panel: their codes take half of the L1 cache. A multiple of each type's COUNT.
 const DEPTH: usize = 32;
 /// Maximum number of tokens that a panel is swept over before it is made again. It bounds the sums that wait for the
 /// next columns.
-pub const SWEPT: usize = 256;
+pub(crate) const SWEPT: usize = 256;
 
 /// Computes `task`, whose type is `F`, with any number of tokens, with an instruction set that is not `Scalar`.
-pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
+pub(crate) fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (blocks, tokens) = (task.x.cols / 32, task.x.tokens());
     let codes = grown(&mut scratch.codes, 8 * DEPTH.min(blocks));
     let scales = grown(&mut scratch.scales, 2 * DEPTH.min(blocks));
@@ -55,7 +55,7 @@ pub fn sweep<F: Short>(isa: Isa, task: &Task, scratch: &mut Scratch) {
 
 /// The 32-column blocks from `start` on of `ROWS` rows of a task from `first` on; past the task's end, its last row is
 /// repeated.
-pub struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     pub task: &'a Task<'a>,
     pub first: usize,
     pub start: usize,
@@ -80,7 +80,7 @@ unsafe fn fill_unsigned<I: Ints, F: Short>(from: &Columns, codes: &mut [Line], s
 /// # Safety
 /// `I`'s instructions are available.
 #[inline(always)]
-pub unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
+pub(crate) unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
     from: &Columns,
     codes: &mut [Line],
     scales: &mut [Line],

@@ -28,7 +28,7 @@ const AHEAD: usize = 4096;
 const DEPTH: usize = 768;
 
 /// Computes `task` with an instruction set that is not `Scalar`.
-pub fn few<K: Kind>(isa: Isa, task: &Task) {
+pub(super) fn few<K: Kind>(isa: Isa, task: &Task) {
     let tokens = task.x.rows.len();
     // A single token is bound by memory, which is fastest row by row. AVX2 reads one row at a time; with VNNI,
     // products wait for each other unless several rows are multiplied at once.

@@ -138,7 +138,7 @@ mod scalar {
     use super::{DType, Line, Scratch, Task, codes_of_row, f16_at, grown};
 
     /// Unpacks each row once and multiplies it with all tokens.
-    pub fn run(task: &Task, scratch: &mut Scratch) {
+    pub(super) fn run(task: &Task, scratch: &mut Scratch) {
         let cols = task.x.cols;
         let lines = grown(&mut scratch.codes, cols / size_of::<Line>());
         // SAFETY: a Line is 64 bytes without gaps.

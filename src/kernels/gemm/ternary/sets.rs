@@ -6,12 +6,12 @@ use crate::kernels::simd::dispatch::inlined;
 use crate::kernels::simd::ints::IntRegister;
 
 /// Number of tokens that share the unpacked codes of rows.
-pub const TOKENS: usize = 4;
+pub(super) const TOKENS: usize = 4;
 
 /// A register with 32-bit lanes for `ROWS` rows, whose products are added up together.
 ///
 /// All functions need the instructions and the bytes; they are inlined into functions that have them.
-pub trait Set: IntRegister {
+pub(super) trait Set: IntRegister {
     /// Bytes of one row in a register.
     const BYTES: usize = 32;
     /// Rows in a register: one, or two that are four rows apart.

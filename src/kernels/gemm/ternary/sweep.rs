@@ -21,7 +21,7 @@ const DEPTH: usize = 1024;
 const LINES: usize = 64;
 
 /// Computes `task` with any number of tokens, with an instruction set that is not `Scalar`.
-pub fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
+pub(super) fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (cols, tokens) = (task.x.cols, task.x.rows.len());
     // Maximum numbers of panels that share the loads of tokens, and of tokens that share the loads of codes.
     let (most, at_once) = if isa.has_avx512() { (2, 8) } else { (1, 4) };

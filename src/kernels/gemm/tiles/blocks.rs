@@ -21,7 +21,7 @@ use crate::kernels::simd::ints::Ints;
 use crate::kernels::simd::lanes::{Lanes, Real};
 
 /// Depth of a tile in bytes: a block.
-pub const DEPTH: usize = 32;
+pub(super) const DEPTH: usize = 32;
 /// Lines of codes of a block of sixteen rows, and lines of values of sixteen tokens.
 const CODES: usize = SIDE * DEPTH / 64;
 /// Lines per block of sixteen tokens: values, scales, and scales times sums.
@@ -40,14 +40,14 @@ fn both(x: &BlockActivations) -> bool {
 }
 
 /// Number of lines that `arrange` fills.
-pub fn lines_of_group(x: &BlockActivations) -> usize {
+pub(super) fn lines_of_group(x: &BlockActivations) -> usize {
     x.cols / DEPTH * (TOKEN_LINES + if both(x) { CODES } else { 0 })
 }
 
 /// Arranges sixteen tokens: `TOKEN_LINES` for each block, and right tiles if `both`. Missing tokens repeat the last
 /// one.
 #[inline(always)]
-pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
+pub(super) unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let (left, right) = out.split_at_mut(x.cols / DEPTH * TOKEN_LINES);
     let mut rows = [x.values.as_ptr().cast(); SIDE];
     for (t, row) in rows.iter_mut().enumerate() {
@@ -72,7 +72,7 @@ pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Lin
 
 /// Computes `task` with any number of tokens.
 #[inline(always)]
-pub unsafe fn run<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
+pub(super) unsafe fn run<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         match task.dtype {

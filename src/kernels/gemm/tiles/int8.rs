@@ -18,7 +18,7 @@ const AHEAD: usize = 4 * 1024;
 
 /// Arranges activations as left tiles: for each sixteen tokens all steps, one line per token. Lines of missing tokens
 /// and columns have unspecified contents.
-pub fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+pub(crate) fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
     in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| {
         for t in 0..SIDE.min(x.rows.len() - group * SIDE) {
@@ -35,7 +35,7 @@ entry!(
     ///
     /// # Safety
     /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
-    pub fn run(task: &Task, scratch: &mut Scratch) = product
+    pub(crate) fn run(task: &Task, scratch: &mut Scratch) = product
 );
 
 #[inline(always)]

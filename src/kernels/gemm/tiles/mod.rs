@@ -35,10 +35,10 @@ macro_rules! entry {
 }
 
 mod blocks;
-pub mod int8;
+pub(super) mod int8;
 mod supers;
 mod sweep;
-pub mod ternary;
+pub(super) mod ternary;
 
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::driver;
@@ -77,13 +77,13 @@ pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
 }
 
 #[cfg(not(test))]
-pub const fn modelled() -> bool {
+pub(super) const fn modelled() -> bool {
     false
 }
 
 /// Configures this thread's tiles for the tasks of a product, if `uses_tiles`; drop the result after the tasks.
 #[cfg(target_arch = "x86_64")]
-pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
+pub(super) fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
     // SAFETY: kernels use tiles only for `Isa::Amx`, which stands for permitted ones. Products configure no others.
     (uses_tiles && !modelled()).then(|| unsafe { Configured::new(depth) })
 }
@@ -91,7 +91,7 @@ pub fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
 /// Whether `isa` multiplies this number of tokens with such weights on tiles. With short blocks, a few tokens take as
 /// long as sixteen, and a few more than sixteen as long as 32. At the thresholds below, tiles are 1.0 to 1.2 times as
 /// fast as AVX-512, and 1.3 times with ternary weights (on an Emerald Rapids, weights from memory).
-pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
+pub(super) fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
     let (one, two) = match dtype {
         DType::Q8_0 => (6, 17),
         DType::Q4_0 | DType::IQ4_NL | DType::MXFP4 => (12, 17),
@@ -111,7 +111,7 @@ pub fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
 
 /// Depth of tiles in bytes, for activations in blocks of `block` columns.
 #[cfg(target_arch = "x86_64")]
-pub fn depth(block: usize) -> usize {
+pub(super) fn depth(block: usize) -> usize {
     if block == 32 { blocks::DEPTH } else { DEPTH }
 }
 
@@ -144,7 +144,7 @@ fn in_groups<'a>(
 ///
 /// # Safety
 /// `Isa::Amx` is available.
-pub unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+pub(super) unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = if x.block == 32 { blocks::lines_of_group(x) } else { supers::lines_of_group(x) };
     // SAFETY: the caller's promise.
     in_groups(pool, (x.tokens(), x.values.len()), each, lines, &|group, out| unsafe {
@@ -158,7 +158,7 @@ entry!(
     ///
     /// # Safety
     /// As for `arrange`, which has made `arranged`; this thread has tiles of `depth`.
-    pub fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) = product
+    pub(super) fn run(task: &Task, arranged: &[Line], scratch: &mut Scratch) = product
 );
 
 #[inline(always)]
@@ -182,9 +182,9 @@ unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch)
 }
 
 /// Weight rows of a tile, and tokens of a tile.
-pub const SIDE: usize = 16;
+pub(super) const SIDE: usize = 16;
 /// Depth of a tile in bytes, except for short blocks.
-pub const DEPTH: usize = 64;
+pub(super) const DEPTH: usize = 64;
 /// Columns of a step, and lines that hold one byte per column for sixteen rows or tokens.
 const STEP: usize = 256;
 const LINES: usize = STEP / DEPTH * SIDE;

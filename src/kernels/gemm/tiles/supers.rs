@@ -26,14 +26,14 @@ const SCALES: usize = VALUES + LINES;
 const TOKEN_LINES: usize = SCALES + 1;
 
 /// Number of lines per sixteen tokens.
-pub fn lines_of_group(x: &BlockActivations) -> usize {
+pub(super) fn lines_of_group(x: &BlockActivations) -> usize {
     x.cols / STEP * TOKEN_LINES
 }
 
 /// Arranges sixteen tokens: `TOKEN_LINES` for each block, in the order of right tiles. Missing tokens repeat the last
 /// one.
 #[inline(always)]
-pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
+pub(super) unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Line]) {
     let token = |t: usize| x.row((group * SIDE + t).min(x.tokens() - 1));
     let mut rows = [x.values.as_ptr().cast(); SIDE];
     for (t, row) in rows.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ pub unsafe fn arrange<S: Set>(x: &BlockActivations, group: usize, out: &mut [Lin
     }
 }
 
-pub struct Supers<K>(PhantomData<K>);
+pub(super) struct Supers<K>(PhantomData<K>);
 
 impl<K: Super> Kind for Supers<K> {
     type X<'a> = BlockActivations<'a>;

@@ -18,11 +18,11 @@ use std::ops::Range;
 const SPAN: usize = 2;
 
 /// Sixteen rows of sixteen sums.
-pub type Tile = [Line; SIDE];
+pub(super) type Tile = [Line; SIDE];
 
 /// A step of a strip, with some tokens.
 #[derive(Clone, Copy)]
-pub struct StripStep {
+pub(super) struct StripStep {
     /// First row of the strip.
     pub row: usize,
     /// Index of the first group of sixteen tokens.
@@ -37,7 +37,7 @@ pub struct StripStep {
 
 /// The functions of a weight type that the sweep needs. All functions need the instructions of their set.
 #[allow(clippy::missing_safety_doc)] // said here, once
-pub trait Kind: Sized {
+pub(super) trait Kind: Sized {
     /// The activations, as tasks read them.
     type X<'a>;
     /// Lines per step of sixteen tokens, made by the type's `arrange`. A step has four parts.
@@ -71,10 +71,10 @@ pub trait Kind: Sized {
 }
 
 /// A task with weights of this type.
-pub type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
+pub(super) type Of<'a, K> = Task<'a, <K as Kind>::X<'a>>;
 
 /// The operands at a `StripStep`.
-pub struct At<'s, 'a, K: Kind> {
+pub(super) struct At<'s, 'a, K: Kind> {
     pub task: &'s Of<'a, K>,
     pub strip: StripStep,
     /// A step of sixteen tokens, and of the next sixteen; the same again if there are no others.
@@ -111,7 +111,7 @@ struct Sweep<'a, S: Set, K: Kind> {
 /// `S`'s instructions are available; this thread has tiles of `DEPTH`; `arranged` is the result of the
 /// type's `arrange` for `task.x`.
 #[inline(always)]
-pub unsafe fn run<'a, S: Set, K: Kind>(
+pub(super) unsafe fn run<'a, S: Set, K: Kind>(
     task: &'a Task<'a, K::X<'a>>,
     arranged: &'a [Line],
     scratch: &'a mut Scratch,

@@ -23,7 +23,7 @@ const BYTES: usize = STEP / 4;
 ///
 /// # Safety
 /// `Isa::Amx` is available.
-pub unsafe fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
+pub(crate) unsafe fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
     // SAFETY: the caller's promise.
     in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| unsafe {
@@ -37,7 +37,7 @@ entry!(
     ///
     /// # Safety
     /// `Isa::Amx` is available, this thread has tiles of `DEPTH`, and `arrange` has made `task.x.arranged`.
-    pub fn run(task: &Task, scratch: &mut Scratch) = product
+    pub(crate) fn run(task: &Task, scratch: &mut Scratch) = product
 );
 
 /// Arranges sixteen tokens: four tiles for each step. A step that is cut short is padded with zeros; missing tokens

@@ -6,7 +6,7 @@ use super::{Method, Quantized};
 use crate::base::Result;
 
 /// The form of weights. `None` if the method is none of these.
-pub fn read(method: &str, q: &Fields) -> Result<Option<Quantized>> {
+pub(crate) fn read(method: &str, q: &Fields) -> Result<Option<Quantized>> {
     match method {
         "compressed-tensors" => compressed(q).map(Some),
         "fp8" => fp8(q).map(Some),

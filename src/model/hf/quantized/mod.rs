@@ -7,7 +7,7 @@ mod scaled;
 #[cfg(test)]
 mod tests;
 
-pub use config::read as read_config;
+pub(super) use config::read as read_config;
 
 use super::place::{Place, floats};
 use crate::base::{Bytes, Error, Result};
@@ -19,7 +19,7 @@ use crate::model::config::Parts;
 
 /// A tool's form of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Method {
+pub(super) enum Method {
     /// compressed-tensors and FP8: bytes or packed integers, with a scale for each tensor, row, group or block.
     Scaled {
         /// Rows and columns of a block, if the file names them.
@@ -34,7 +34,7 @@ pub enum Method {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Quantized {
+pub(super) struct Quantized {
     pub method: Method,
     /// The files have ranges of activations or of cached keys and values, which nothing here uses.
     pub ranges: bool,
@@ -59,7 +59,7 @@ const BESIDE: &[&str] = &[
 const CACHED: &[&str] = &["self_attn.q_scale", "self_attn.k_scale", "self_attn.v_scale"];
 
 /// The name that a tensor's product would have without the tool, and whether the tensor is its weights.
-pub fn product(method: Method, name: &str) -> Option<(String, bool)> {
+pub(super) fn product(method: Method, name: &str) -> Option<(String, bool)> {
     if let Some(layer) = CACHED.iter().find_map(|part| name.strip_suffix(part)) {
         return Some((format!("{layer}self_attn.k_proj.weight"), false));
     }
@@ -76,7 +76,7 @@ pub fn product(method: Method, name: &str) -> Option<(String, bool)> {
 }
 
 /// Whether a tensor is a bias that the model has not: some tools write one of zeros for each product.
-pub fn is_idle_bias(method: Method, gguf: &str, parts: &Parts, data: &[u8]) -> bool {
+pub(super) fn is_idle_bias(method: Method, gguf: &str, parts: &Parts, data: &[u8]) -> bool {
     let product = gguf.strip_suffix(".bias").and_then(|name| name.rsplit('.').next());
     let has = match product {
         Some("attn_q" | "attn_k" | "attn_v" | "attn_qkv") => parts.qkv_bias,
@@ -105,7 +105,7 @@ struct Tensor<'a> {
 }
 
 /// The product whose weights are the tensor `info`. `None` if no tool has quantized it.
-pub fn read(
+pub(super) fn read(
     method: Method,
     pool: &Pool,
     tensors: &Tensors,

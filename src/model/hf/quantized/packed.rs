@@ -41,7 +41,7 @@ impl<'a> Scales<'a> {
 }
 
 /// GPTQ: a word has the codes of successive columns, from the low bits up; a word of zeros those of successive rows.
-pub fn gptq(pool: &Pool, product: &Product, more: i32) -> Result<Matrix> {
+pub(super) fn gptq(pool: &Pool, product: &Product, more: i32) -> Result<Matrix> {
     let Product { weights, rows, cols, .. } = product;
     let height = weights.info.shape.first().copied().unwrap_or(0);
     let Some(bits) = super::bits(*cols, height) else {
@@ -73,7 +73,7 @@ pub fn gptq(pool: &Pool, product: &Product, more: i32) -> Result<Matrix> {
 }
 
 /// AWQ: a word has the codes of eight rows, from the low bits up rows 0, 2, 4, 6, 1, 3, 5 and 7; zeros alike.
-pub fn awq(pool: &Pool, product: &Product) -> Result<Matrix> {
+pub(super) fn awq(pool: &Pool, product: &Product) -> Result<Matrix> {
     let Product { weights, rows, cols, .. } = product;
     let scales = Scales::read(product, 8)?;
     weights.words(&[*cols, rows / 8])?;

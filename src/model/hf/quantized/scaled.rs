@@ -66,7 +66,7 @@ impl Product<'_> {
 }
 
 /// F8_E4M3.
-pub fn floats(pool: &Pool, product: &Product, block: Option<[usize; 2]>) -> Result<Matrix> {
+pub(super) fn floats(pool: &Pool, product: &Product, block: Option<[usize; 2]>) -> Result<Matrix> {
     let Product { weights, rows, cols, .. } = product;
     weights.at.shape(weights.info, &[*rows, *cols])?;
     let grid = product.grid(block)?;
@@ -82,7 +82,12 @@ pub fn floats(pool: &Pool, product: &Product, block: Option<[usize; 2]>) -> Resu
 }
 
 /// Signed bytes.
-pub fn bytes(pool: &Pool, product: &Product, block: Option<[usize; 2]>, zeros: bool) -> Result<Matrix> {
+pub(super) fn bytes(
+    pool: &Pool,
+    product: &Product,
+    block: Option<[usize; 2]>,
+    zeros: bool,
+) -> Result<Matrix> {
     let Product { weights, rows, cols, .. } = product;
     weights.at.shape(weights.info, &[*rows, *cols])?;
     let grid = product.grid(block)?;
@@ -108,7 +113,7 @@ pub fn bytes(pool: &Pool, product: &Product, block: Option<[usize; 2]>, zeros: b
 }
 
 /// Integers of 4 or 8 bits in words, from the low bits up.
-pub fn packed(pool: &Pool, product: &Product, zeros: bool) -> Result<Matrix> {
+pub(super) fn packed(pool: &Pool, product: &Product, zeros: bool) -> Result<Matrix> {
     let Product { weights, rows, cols, .. } = product;
     let (rows, cols) = (*rows, *cols);
     if let Some(shape) = product.get("weight_shape")? {

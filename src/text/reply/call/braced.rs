@@ -10,7 +10,7 @@ use crate::text::reply::python;
 const BEGIN: &str = "call:";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Braced {
+pub(super) enum Braced {
     #[default]
     Head,
     Arguments {
@@ -21,7 +21,7 @@ pub enum Braced {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
+pub(super) enum Within {
     Nothing,
     /// A text between marks, which begins at this byte of `word`.
     Marks(usize),

@@ -6,7 +6,7 @@ use crate::text::reply::Emitter;
 use crate::text::reply::format::Frame;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Framed {
+pub(super) enum Framed {
     #[default]
     Fresh,
     /// After a frame.

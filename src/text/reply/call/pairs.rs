@@ -14,7 +14,7 @@ const VALUE: &str = "<arg_value>";
 const VALUE_END: &str = "</arg_value>";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pairs {
+pub(super) enum Pairs {
     #[default]
     Name,
     /// Before a key, or the end of the block.

@@ -17,7 +17,7 @@ const PARAMETER_END: &str = "</parameter>";
 pub(super) const MAX_BLANKS: usize = 64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tags {
+pub(super) enum Tags {
     /// Before a function.
     #[default]
     Function,
@@ -29,7 +29,7 @@ pub enum Tags {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value {
+pub(super) struct Value {
     kind: Kind,
     /// Length of the prefix of `raw` that belongs to the value. What follows may be its end.
     sure: usize,

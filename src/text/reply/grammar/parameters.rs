@@ -53,7 +53,7 @@ type Around = [&'static str; 3];
 
 /// Appends the rules for the parameters of tool `i`, which keep the root of `schemas`. Returns a sequence of them, with
 /// a space at its end.
-pub fn rules(i: usize, schemas: &Schemas, around: &Around, out: &mut String) -> Kept<String> {
+pub(super) fn rules(i: usize, schemas: &Schemas, around: &Around, out: &mut String) -> Kept<String> {
     let Some(root) = schemas.root else { return Ok(any_rule(i, around, out)) };
     let object = object(root, schemas)?;
     none_of(&OF_OBJECTS, object, "parameters")?;
@@ -110,7 +110,7 @@ fn object<'a>(root: &'a Json, schemas: &Schemas<'a>) -> Kept<&'a Json> {
 }
 
 /// Appends the rule for a parameter of any name and value.
-pub fn any_rule(i: usize, [open, middle, close]: &Around, out: &mut String) -> String {
+pub(super) fn any_rule(i: usize, [open, middle, close]: &Around, out: &mut String) -> String {
     let _ = write!(out, "PARAMETER_{i}: ");
     literal(open, out);
     let _ = write!(out, "/[a-zA-Z0-9_.-]{{1,{MAX_NAME}}}/ ");

@@ -9,7 +9,7 @@ use crate::kernels::simd::bytes::Bytes;
 
 /// Bytes 1 and 3 of each lane of `a`, then of `b`.
 #[inline(always)]
-pub unsafe fn upper_bytes<B: Bytes>(a: B, b: B) -> B {
+pub(super) unsafe fn upper_bytes<B: Bytes>(a: B, b: B) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe { a.reorder(0x8080_0301).or(b.reorder(0x0301_8080)) }
 }
@@ -19,7 +19,7 @@ pub unsafe fn upper_bytes<B: Bytes>(a: B, b: B) -> B {
 /// # Safety
 /// As for `Book::read`.
 #[inline(always)]
-pub unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 8] {
+pub(super) unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 8] {
     // SAFETY (of both): the caller's promise.
     let ([a, b, c, d], [e, f, g, h]) = unsafe { (B::columns(rows, at), B::columns(rows, at + 16)) };
     [a, b, c, d, e, f, g, h]
@@ -31,7 +31,7 @@ pub unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 8] {
 /// # Safety
 /// As for `Book::scales`.
 #[inline(always)]
-pub unsafe fn scales_of_sixteens<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
+pub(super) unsafe fn scales_of_sixteens<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 4] {
     // SAFETY (of all): the caller's promise; the eight bytes before are read too.
     unsafe {
         let [_, _, a, b] = B::columns(rows, at - 8);
@@ -42,20 +42,20 @@ pub unsafe fn scales_of_sixteens<B: Bytes>(rows: &[*const u8], at: usize) -> [B;
 
 /// Moves byte `n` of each lane to byte `to`; the other bytes are zero.
 #[inline(always)]
-pub unsafe fn byte<B: Bytes>(lanes: B, n: usize, to: usize) -> B {
+pub(super) unsafe fn byte<B: Bytes>(lanes: B, n: usize, to: usize) -> B {
     let zeros = 0x8080_8080 & !(0xff << (8 * to));
     // SAFETY: the caller's promise.
     unsafe { lanes.reorder(zeros | (n as u32) << (8 * to)) }
 }
 
 #[inline(always)]
-pub fn twice<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 8] {
+pub(super) fn twice<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 8] {
     [a, b, c, d, a, b, c, d]
 }
 
 /// Four bytes of signs from four times seven bits.
 #[inline(always)]
-pub unsafe fn sevens<B: Bytes>(word: B) -> B {
+pub(super) unsafe fn sevens<B: Bytes>(word: B) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe {
         if B::TABLES {
@@ -67,14 +67,14 @@ pub unsafe fn sevens<B: Bytes>(word: B) -> B {
 }
 
 #[inline(always)]
-pub unsafe fn all_sevens<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 4] {
+pub(super) unsafe fn all_sevens<B: Bytes>([a, b, c, d]: [B; 4]) -> [B; 4] {
     // SAFETY: the caller's promise.
     unsafe { [sevens(a), sevens(b), sevens(c), sevens(d)] }
 }
 
 /// Each byte has seven signs; the eighth makes the number of negative ones even.
 #[inline(always)]
-pub unsafe fn with_parity<B: Bytes>(bytes: B) -> B {
+pub(super) unsafe fn with_parity<B: Bytes>(bytes: B) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe {
         if B::TABLES {
@@ -89,7 +89,7 @@ pub unsafe fn with_parity<B: Bytes>(bytes: B) -> B {
 
 /// `2 s + 1`, with a scale `s` in the upper four bits of each word: the four scales byte by byte.
 #[inline(always)]
-pub unsafe fn odd_of_words<B: Bytes>([a, b, c, d]: [B; 4]) -> B {
+pub(super) unsafe fn odd_of_words<B: Bytes>([a, b, c, d]: [B; 4]) -> B {
     // SAFETY (of all): the caller's promise.
     unsafe {
         let all = byte(a, 3, 0).or(byte(b, 3, 1)).or(byte(c, 3, 2).or(byte(d, 3, 3)));
@@ -99,14 +99,14 @@ pub unsafe fn odd_of_words<B: Bytes>([a, b, c, d]: [B; 4]) -> B {
 
 /// `2 s + 1` for the eight scales `s` of four bits in each lane, byte by byte.
 #[inline(always)]
-pub unsafe fn odd_of_nibbles<B: Bytes>(lanes: B) -> [B; 2] {
+pub(super) unsafe fn odd_of_nibbles<B: Bytes>(lanes: B) -> [B; 2] {
     // SAFETY (of all): the caller's promise.
     unsafe { [odd_of_two(lanes.reorder(0x0101_0000)), odd_of_two(lanes.reorder(0x0303_0202))] }
 }
 
 /// `2 s + 1` for the scales `s` of four bits in two bytes, each of which occurs twice in a lane.
 #[inline(always)]
-pub unsafe fn odd_of_two<B: Bytes>(two: B) -> B {
+pub(super) unsafe fn odd_of_two<B: Bytes>(two: B) -> B {
     // SAFETY: the caller's promise.
     unsafe { two.left::<1>(30).only(0x00ff_00ff).or(two.right::<3>(30).only(0xff00_ff00)).less(255) }
 }

@@ -19,10 +19,10 @@ use crate::kernels::simd::bytes::Portable;
 use crate::kernels::simd::wide::Wide;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
-pub use types::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
+pub(crate) use types::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
 /// A type with a codebook. Its weights are `d * UNIT * scale * code`, where the scale is odd.
-pub trait Book {
+pub(crate) trait Book {
     const BYTES: usize;
     const STEPS: usize;
     const GROUP: usize;
@@ -71,7 +71,7 @@ pub trait Book {
 
 /// The bytes of a side of a block.
 #[derive(Clone, Copy)]
-pub struct Read<B> {
+pub(crate) struct Read<B> {
     /// Numbers of entries, or their low bits: for each sixteen columns, or in the first four for each 32.
     pub numbers: [B; 8],
     /// High bits of the numbers.
@@ -82,7 +82,7 @@ pub struct Read<B> {
 
 /// A side of a block.
 #[derive(Clone, Copy)]
-pub struct Side<B: Copy> {
+pub(crate) struct Side<B: Copy> {
     /// Unsigned codes of the four columns `16 k + 4 j ..` in number `4 k + j`. If `B` has TABLES, the first eight or
     /// sixteen are digits instead.
     codes: [MaybeUninit<B>; 32],
@@ -234,6 +234,6 @@ unsafe fn codes_of_digits<K: Book, B: Bytes>(side: &Side<B>, j: usize) -> [B; 8]
 }
 
 /// Index of the column at position `i` of activations that are multiplied with codes from TABLES.
-pub const fn fours(i: usize) -> usize {
+pub(crate) const fn fours(i: usize) -> usize {
     i / 16 * 16 + i % 4 * 4 + i / 4 % 4
 }

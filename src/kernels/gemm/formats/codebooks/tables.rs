@@ -2,11 +2,11 @@
 
 /// A table that begins at a cache line: registers of a whole line are otherwise loaded from two.
 #[repr(C, align(64))]
-pub struct InLines<T>(pub T);
+pub(super) struct InLines<T>(pub T);
 
-pub const IQ2: [u8; 3] = [8, 25, 43];
-pub const IQ3_EVEN: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
-pub const IQ3_ODD: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+pub(super) const IQ2: [u8; 3] = [8, 25, 43];
+pub(super) const IQ3_EVEN: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+pub(super) const IQ3_ODD: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 
 /// The codes at four digits of an entry, from the one at `bit` on.
 const fn word(entry: u16, bit: usize, bits: usize, magnitudes: &[u8], offset: u8) -> u32 {
@@ -20,7 +20,7 @@ const fn word(entry: u16, bit: usize, bits: usize, magnitudes: &[u8], offset: u8
 }
 
 /// See `Book::grid`.
-pub const fn grid<const N: usize, const WORDS: usize>(
+pub(super) const fn grid<const N: usize, const WORDS: usize>(
     bits: usize,
     entries: &[u16; N],
     magnitudes: &[u8],
@@ -36,7 +36,7 @@ pub const fn grid<const N: usize, const WORDS: usize>(
 }
 
 /// As `Book::digits`: of eight columns of two bits, or of four columns of three bits.
-pub const fn digits<const N: usize, const TABLES: usize>(
+pub(super) const fn digits<const N: usize, const TABLES: usize>(
     bits: usize,
     entries: &[u16; N],
 ) -> [[[u8; 256]; TABLES]; 2] {
@@ -52,7 +52,7 @@ pub const fn digits<const N: usize, const TABLES: usize>(
 }
 
 /// As `Book::levels`, for the six low bits of a byte.
-pub const fn levels(bits: usize, magnitudes: &[u8], offset: u8) -> [[u8; 64]; 4] {
+pub(super) const fn levels(bits: usize, magnitudes: &[u8], offset: u8) -> [[u8; 64]; 4] {
     let (mut levels, mut n) = ([[0; 64]; 4], 0);
     while n < 4 * 64 {
         let digit = (n % 64) >> (bits * (n / 64) % 6) & ((1 << bits) - 1);
@@ -63,7 +63,7 @@ pub const fn levels(bits: usize, magnitudes: &[u8], offset: u8) -> [[u8; 64]; 4]
 }
 
 /// Signs by their low seven bits: these and the eighth.
-pub static EVEN: InLines<[u8; 128]> = {
+pub(super) static EVEN: InLines<[u8; 128]> = {
     let (mut even, mut n) = ([0; 128], 0);
     while n < 128 {
         even[n] = n as u8 | ((n.count_ones() % 2) as u8) << 7;

@@ -16,7 +16,7 @@ macro_rules! book {
      |$side:ident| $read:expr, |$from:ident, $k:ident, $j:ident| $entry:expr, |$n:ident| $entries:expr) => {
         $(#[$doc])*
         #[allow(non_camel_case_types)] // the names that files and their users know
-        pub struct $name;
+        pub(crate) struct $name;
 
         impl Book for $name {
             const BYTES: usize = $bytes;

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 /// Computes `task`, whose type has super-blocks, with an instruction set that is not `Scalar`.
-pub fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let tokens = task.x.tokens();
     with_super!(task.dtype, K => {
         check::<K>(task);

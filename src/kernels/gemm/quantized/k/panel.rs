@@ -91,7 +91,7 @@ impl PanelRange<'_> {
 }
 
 /// Computes `task`: some rows at a time, with all tokens.
-pub fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
+pub(super) fn sweep<K: Super>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (tokens, blocks) = (task.x.tokens(), blocks_of(task));
     let (panels, sums) = buffers(scratch, tokens.min(SWEPT));
     for first in (0..task.rows).step_by(PANELS * ROWS) {
