@@ -77,6 +77,15 @@ pub fn reserve<T>(list: &mut Vec<T>, more: usize, what: &str) -> Result<()> {
     reserved(list.try_reserve(more), what, more.saturating_mul(size_of::<T>()))
 }
 
+/// The first `len` elements of `list`, which gets no more memory than they need, as whoever counts it expects.
+/// `OutOfMemory`.
+pub fn grow<'a, T: Clone + Default>(list: &'a mut Vec<T>, len: usize, what: &str) -> Result<&'a mut [T]> {
+    let more = len.saturating_sub(list.len());
+    reserved(list.try_reserve_exact(more), what, more.saturating_mul(size_of::<T>()))?;
+    list.resize(len.max(list.len()), T::default());
+    Ok(&mut list[..len])
+}
+
 /// Like `reserve`, for the result of another collection's `try_reserve` of `bytes` bytes.
 pub fn reserved(
     made: std::result::Result<(), std::collections::TryReserveError>,

@@ -11,4 +11,4 @@ pub mod sync;
 pub mod threads;
 
 pub use bytes::Bytes;
-pub use error::{Error, REFUSED, Result, Status, in_range, reserve, reserved};
+pub use error::{Error, REFUSED, Result, Status, grow, in_range, reserve, reserved};

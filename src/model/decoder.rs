@@ -12,7 +12,7 @@ use crate::kernels::gemm::ternary::Columns;
 use crate::ops::pass::{Op, Program, Ropes, Step};
 use crate::ops::{
     Accepted, AttentionShape, Distinct, Extent, KvCache, KvLayers, OpSet, Paging, RaggedBatch, Site,
-    StateShape, Weight,
+    StateShape, Weight, step_bytes,
 };
 
 /// A loaded decoder.
@@ -148,9 +148,8 @@ impl Model for Decoder {
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
-        let shapes = self.config.shapes().count();
-        let of = |program: &Program| program.bytes(ops, extent, &self.ropes, shapes);
-        self.programs().map(of).max().unwrap_or(0)
+        let programs = self.programs().chain([&self.append]);
+        step_bytes(programs, ops, extent, &self.ropes, self.config.shapes().count())
     }
 
     fn forward(
@@ -168,11 +167,7 @@ impl Model for Decoder {
             kv.states()?.check(batch)?;
         }
         let program = if nothing { &self.append } else { &self.forward };
-        ops.run(program, &step, &[], out, &mut || check_stop(stop))?;
-        if nothing {
-            out.clear();
-        }
-        Ok(())
+        ops.run(program, &step, &[], out, &mut || check_stop(stop))
     }
 }
 

@@ -135,9 +135,10 @@ pub trait Model: Send + Sync {
     fn drafts(&self) -> bool {
         false
     }
-    /// Drafts the token that follows each row of `batch`, whose sequences have one row each, all of them in `logits_rows` and
-    /// `hidden_rows`: `out.logits` `[rows, vocab_size]`. `before` `[rows, hidden_size]` has the hidden states of the tokens before the rows: that of the
-    /// sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before. Changes no state.
+    /// Drafts the token that follows each row of `batch`: `out.logits` `[rows, vocab_size]`. Sequences have one row each,
+    /// all of them in `logits_rows` and `hidden_rows`. `before` `[rows, hidden_size]` has the hidden states of the tokens
+    /// before the rows: that of the sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before.
+    /// Changes no state.
     fn draft(
         &self,
         _: &dyn OpSet,

@@ -218,17 +218,14 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Empties it but for the logits: memory that is overwritten needs no zeros first.
-    pub(super) fn begin(&mut self) {
+    /// Empties it. Logits that a pass for `batch` overwrites stay: memory that is overwritten needs no zeros first.
+    pub(super) fn begin(&mut self, batch: &RaggedBatch) {
         self.hidden.clear();
         self.tokens.clear();
         self.reports.clear();
-    }
-
-    /// Empties it.
-    pub fn clear(&mut self) {
-        self.begin();
-        self.logits.clear();
+        if batch.logits_rows.is_empty() {
+            self.logits.clear();
+        }
     }
 }
 

@@ -7,9 +7,8 @@ use super::prepare::Source;
 use super::rows::On;
 use super::{Activation, Norm, Projections};
 use crate::base::sync::Mutex;
-use crate::base::{Error, Result, reserved};
+use crate::base::{Error, Result, grow};
 use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use std::cell::RefCell;
 
@@ -36,6 +35,8 @@ struct Work {
     down: Vec<f32>,
 }
 
+const WHAT: &str = "a step's experts";
+
 thread_local! {
     /// The memory of an expert with few rows, in the thread that it is the work of.
     static OWN: RefCell<(Work, Mutex<Scratch>)> = RefCell::default();
@@ -50,9 +51,9 @@ pub(super) struct Mixture<'a> {
 }
 
 impl Mixture<'_> {
-    /// The experts' outputs for the rows of `x`, added by their weights: `out`, as wide as `x`. Experts are added in ascending order, and the
-    /// shared one last, so a row's sum does not depend on the other rows.
-    /// The router sees the rows normed by its own norm, if it has one.
+    /// The experts' outputs for the rows of `x`, added by their weights: `out`, as wide as `x`. Experts are added in
+    /// ascending order, and the shared one last, so a row's sum does not depend on the other rows. The router sees the
+    /// rows after its own norm, if it has one.
     pub(super) fn run(
         &self,
         scratch: &mut MixtureScratch,
@@ -71,8 +72,7 @@ impl Mixture<'_> {
         self.product(router, self.scratch, Source::Rows(seen), dims, logits)?;
         routes.choose(isa, logits, experts.len(), *choice, bias.as_deref(), scales.as_deref())?;
         let wanted = rows * choice.used * width;
-        room(outputs, wanted)?;
-        let outputs = grown(outputs, wanted);
+        let outputs = grow(outputs, wanted, WHAT)?;
         self.experts(routes, x, dims, whole, &SharedOut::new(outputs))?;
         let sums = SharedOut::new(out);
         pool.run_if_worth(2 * wanted, rows, &|row| {
@@ -105,8 +105,7 @@ impl Mixture<'_> {
         to: &'t mut Vec<f32>,
     ) -> Result<Option<&'t [f32]>> {
         let Some(norm) = norm else { return Ok(None) };
-        room(to, x.len())?;
-        let to = grown(to, x.len());
+        let to = grow(to, x.len(), WHAT)?;
         self.on.norm(x, dims, norm, to)?;
         Ok(Some(to))
     }
@@ -124,8 +123,7 @@ impl Mixture<'_> {
         let one = |e: usize, work: &mut Work, scratch: &Mutex<Scratch>| -> Result<()> {
             let (range, rows) = routes.of(e);
             let [count, width] = [rows.len(), dims[1]];
-            room(&mut work.rows, count * width)?;
-            let gathered = grown(&mut work.rows, count * width);
+            let gathered = grow(&mut work.rows, count * width, WHAT)?;
             for (to, row) in gathered.chunks_exact_mut(width).zip(rows) {
                 to.copy_from_slice(&x[*row as usize * width..][..width]);
             }
@@ -191,14 +189,8 @@ impl Mixture<'_> {
         let product = Linear { pool, isa, scratch, norm: None, weights, gates: None };
         let wanted =
             dims[0].checked_mul(weights.width()).ok_or_else(|| Error::internal("a product's size"))?;
-        room(out, wanted)?;
-        out.resize(wanted, 0.0);
+        grow(out, wanted, WHAT)?;
+        out.truncate(wanted);
         product.run(source, dims, out)
     }
-}
-
-/// Lets `list` have `len` elements, and no more memory than they need: `workspace_bytes` counts that.
-fn room(list: &mut Vec<f32>, len: usize) -> Result<()> {
-    let more = len.saturating_sub(list.len());
-    reserved(list.try_reserve_exact(more), "a step's experts", more.saturating_mul(size_of::<f32>()))
 }

@@ -1,4 +1,4 @@
-//! Operations on candle tensors by our kernels. Tensors are f32 and contiguous, with one row per token.
+//! The operations of models: their lists (`pass`), and the backends that run them.
 
 mod attention;
 pub mod batch;
@@ -48,7 +48,7 @@ pub use net::Net;
 pub use paging::Paging;
 pub use set::OpSet;
 pub use short_conv::{ConvShape, ShortConv};
-pub use size::Extent;
+pub use size::{Extent, step_bytes};
 pub use state::{Accepted, StateShape, States};
 pub use types::{
     Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,

@@ -4,7 +4,7 @@
 use super::spans::{Span, Taps};
 use super::state::States;
 use super::tiles::{self, Columns};
-use crate::base::{Result, reserve};
+use crate::base::{Result, grow};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::tile::{Inputs, TILE, TileRow};
 use crate::kernels::{Isa, Pool};
@@ -81,29 +81,22 @@ pub(super) struct RecurrentScratch {
     pub(super) outputs: Vec<f32>,
 }
 
+const WHAT: &str = "a step's recurrent layers";
+
 impl RecurrentScratch {
     /// Memory for a short convolution's inputs.
     pub(super) fn inputs(&mut self, len: usize) -> Result<&mut [f32]> {
-        room(&mut self.mixed, len)?;
-        Ok(&mut self.mixed[..len])
+        grow(&mut self.mixed, len, WHAT)
     }
 
     pub(super) fn grow(&mut self, rows: usize, heads: &Heads) -> Result<()> {
         let Self { mixed, gates, outputs } = self;
         let (inner, steps) = (rows * heads.width(), rows * 2 * heads.count);
         for (buffer, len) in [(mixed, rows * heads.channels), (gates, steps), (outputs, inner)] {
-            room(buffer, len)?;
+            grow(buffer, len, WHAT)?;
         }
         Ok(())
     }
-}
-
-/// Lets a buffer have at least `len` elements.
-fn room(buffer: &mut Vec<f32>, len: usize) -> Result<()> {
-    let more = len.saturating_sub(buffer.len());
-    reserve(buffer, more, "a step's recurrent layers")?;
-    buffer.resize(len.max(buffer.len()), 0.0);
-    Ok(())
 }
 
 impl<N: Recurrence> Pass<'_, N> {

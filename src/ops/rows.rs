@@ -39,6 +39,9 @@ impl On<'_> {
     ) -> Result<()> {
         check(a_norm, wa)?;
         check(b_norm, wb)?;
+        if [a.len(), b.len()] != [rows * wa, rows * wb] {
+            return Err(Error::internal(format!("{} beside {} elements", a.len(), b.len())));
+        }
         self.map(a.len() + b.len(), [rows, wa + wb], out, &|row, out| {
             let (left, right) = out.split_at_mut(wa);
             a_norm.apply(self.isa, &a[row * wa..][..wa], left);
@@ -118,6 +121,12 @@ impl On<'_> {
         activation: Activation,
         out: &mut [f32],
     ) -> Result<()> {
+        if x.len() != rows * activation.products() * width {
+            return Err(Error::internal(format!(
+                "{} elements of gate and up for {rows} rows of {width}",
+                x.len()
+            )));
+        }
         self.map(4 * x.len(), [rows, width], out, &|row, out| {
             let both = activation.products() * width;
             activation.apply(self.isa, &x[row * both..][..both], out);

@@ -41,6 +41,10 @@ pub trait OpSet: Send + Sync {
     fn free_bytes(&self) -> Option<Result<usize>> {
         None
     }
+    /// Whether each result has memory by itself, which is reused whole, instead of a place among a pass's registers.
+    fn pools(&self) -> bool {
+        false
+    }
     /// Creates a KV cache of zeros where these operations run. `OutOfMemory`.
     fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
         KvCache::new(layout)

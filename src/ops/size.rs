@@ -29,28 +29,36 @@ struct Scratch {
     head: usize,
 }
 
-impl Program {
-    /// Upper bound of the bytes that passes keep on `ops`, and a MiB for the threads:
-    /// - For each row the registers, and the rotations.
-    /// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once
-    ///   and as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns,
-    ///   4 more for the other order, and 2 per 16 columns.
-    /// - What products with norms of their own, experts, layers with states, attention and heads keep, each reused by all
-    ///   layers.
-    /// - For each row, its place in the KV cache, for each of `shapes` shapes of attention.
-    pub fn bytes(&self, ops: &dyn OpSet, extent: Extent, ropes: &[Ropes], shapes: usize) -> usize {
-        let mut scratch = Scratch::default();
-        self.ops().iter().for_each(|op| scratch.add(op, ops, extent));
-        let Scratch { widest, own, experts, recurrent, attention, threads, head } = scratch;
-        let registers = if ops.free_bytes().is_some() { self.pooled() } else { self.floats() };
-        let angles: usize = ropes.iter().map(|ropes| 1 + 2 * ropes.rope.inv_freq.len()).sum();
-        let floats = registers + angles + widest + own + experts + recurrent;
-        let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
-        let row = row + shapes * Paging::ROW_BYTES;
-        let all = [extent.rows.saturating_mul(row), attention, threads, head, 1 << 20];
-        all.into_iter().fold(0, usize::saturating_add)
+/// Upper bound of the bytes that steps with any of `programs` keep on `ops`, and a MiB for the threads:
+/// - For each row the registers, and the rotations.
+/// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once and
+///   as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns, 4 more
+///   for the other order, and 2 per 16 columns.
+/// - What products with norms of their own, experts, layers with states, attention and heads keep, each reused by all
+///   layers.
+/// - For each row, its place in the KV cache, for each of `shapes` shapes of attention.
+pub fn step_bytes<'a>(
+    programs: impl Iterator<Item = &'a Program>,
+    ops: &dyn OpSet,
+    extent: Extent,
+    ropes: &[Ropes],
+    shapes: usize,
+) -> usize {
+    let (mut scratch, mut registers) = (Scratch::default(), 0);
+    for program in programs {
+        program.ops().iter().for_each(|op| scratch.add(op, ops, extent));
+        registers = registers.max(if ops.pools() { program.pooled() } else { program.floats() });
     }
+    let Scratch { widest, own, experts, recurrent, attention, threads, head } = scratch;
+    let angles: usize = ropes.iter().map(|ropes| 1 + 2 * ropes.rope.inv_freq.len()).sum();
+    let floats = registers + angles + widest + own + experts + recurrent;
+    let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
+    let row = row + shapes * Paging::ROW_BYTES;
+    let all = [extent.rows.saturating_mul(row), attention, threads, head, 1 << 20];
+    all.into_iter().fold(0, usize::saturating_add)
+}
 
+impl Program {
     /// Elements of memory for each row if each register has a piece that is reused whole, by the next one that fits.
     fn pooled(&self) -> usize {
         let (mut sum, mut free) = (0, Vec::<usize>::new());
@@ -88,8 +96,13 @@ impl Scratch {
                 let shared = experts.shared.iter().map(|shared| &shared.expert);
                 let widths = experts.experts.iter().chain(shared).map(|expert| expert.gate_up.width());
                 let (width, used) = (widths.max().unwrap_or(0).div_ceil(2), experts.choice.used);
-                // Logits and the choice; the outputs; what one feed-forward has, and what those of threads have.
-                let row = experts.experts.len() + (7 + hidden) * used + 6 * hidden + 4 * width;
+                // Logits and the choice. The outputs; what one feed-forward has, and what those of threads have. Where memory
+                // is pooled, the rows of all chosen experts at once, also quantized.
+                let row = match ops.pools() {
+                    true => (2 * hidden + 2 * width + 2 * hidden.max(width)) * used + hidden + 2 * width,
+                    false => hidden * used + 6 * hidden + 4 * width,
+                };
+                let row = row + experts.experts.len() + 7 * used;
                 self.experts = self.experts.max(row);
                 self.threads = self.threads.max(ops.threads() * FEW * 6 * 4 * (hidden + width));
             }

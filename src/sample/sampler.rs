@@ -52,7 +52,7 @@ fn no_distribution(what: &str) -> Error {
     ))
 }
 
-/// Converts the result of a draw by operations (`ops::Head`). Returns its token, and appends the log probabilities
+/// Converts the result of a draw by operations (`Op::Head`). Returns its token, and appends the log probabilities
 /// that `Sampler::sample` would append; or returns the error that `sample` would return for such a row.
 pub fn drawn(token: i32, report: Option<Reported>, logprobs: &mut Vec<Logprob>) -> Result<u32> {
     let token = match token {

@@ -9,7 +9,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::pass::{Program, Ropes, Step};
-use crate::ops::{Distinct, Extent, KvCache, OpSet, RaggedBatch, Weight};
+use crate::ops::{Distinct, Extent, KvCache, OpSet, RaggedBatch, Weight, step_bytes};
 
 pub(super) use config::EncoderConfig;
 pub(super) use head::{Dense, HeadActivation, ScoreHead};
@@ -79,7 +79,7 @@ impl Model for Encoder {
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
-        self.program.bytes(ops, extent, &self.ropes, 0)
+        step_bytes([&self.program].into_iter(), ops, extent, &self.ropes, 0)
     }
 
     fn forward(
@@ -101,7 +101,7 @@ impl Model for Encoder {
             return Err(Error::invalid(format!("token type {odd} of a model with {}", c.types)));
         }
         if batch.hidden_rows.is_empty() {
-            out.clear();
+            *out = Outputs::default();
             return Ok(());
         }
         let wanted = (batch.hidden_rows.len() < batch.tokens.len()).then(|| batch.hidden_rows.clone());

@@ -8,9 +8,14 @@ use crate::ops::tensors::zeroed;
 #[derive(Default)]
 pub(super) struct Memory {
     floats: Vec<f32>,
+    /// Where a cache line begins.
+    start: usize,
     /// The number of rows in each register.
     rows: Vec<usize>,
 }
+
+/// Elements of a cache line.
+const LINE: usize = 16;
 
 /// The registers of one pass.
 pub(super) struct Registers<'a> {
@@ -37,10 +42,11 @@ impl Memory {
     /// The registers of a pass for `rows` rows, all without rows. `OutOfMemory`.
     pub(super) fn begin<'a>(&'a mut self, program: &'a Program, rows: usize) -> Result<Registers<'a>> {
         let floats = rows.checked_mul(program.floats()).ok_or_else(|| out_of_memory(usize::MAX))?;
-        if self.floats.len() < floats {
+        if self.floats.len() < floats + LINE {
             // Freed first, so that there are never two of them.
             self.floats = Vec::new();
-            self.floats = zeroed(floats).ok_or_else(|| out_of_memory(floats))?;
+            self.floats = zeroed(floats.saturating_add(LINE)).ok_or_else(|| out_of_memory(floats))?;
+            self.start = self.floats.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
         }
         self.rows.clear();
         reserve(&mut self.rows, program.places().len(), "a step's registers")?;
@@ -84,12 +90,31 @@ impl Registers<'_> {
         let most = self.most;
         let shape = regs.map(|reg| (self.memory.rows[reg.index()], self.places[reg.index()]));
         let spans = shape.map(|(rows, place)| place.offset * most..place.offset * most + rows * place.width);
-        let parts = self.memory.floats.get_disjoint_mut(spans);
+        let parts = self.memory.floats[self.memory.start..].get_disjoint_mut(spans);
         let parts = parts.map_err(|_| Error::internal("registers that overlap"))?;
         let mut shape = shape.into_iter();
         Ok(parts.map(|data| {
             let (rows, place) = shape.next().unwrap_or_default();
             Rows { data, rows, width: place.width }
         }))
+    }
+
+    /// The registers `from`, and behind them `to` with `rows` rows that are to be written.
+    pub(super) fn made<const N: usize, const M: usize>(
+        &mut self,
+        rows: usize,
+        from: [Reg; N],
+        to: Reg,
+    ) -> Result<[Rows<'_>; M]> {
+        const { assert!(M == N + 1) };
+        self.make(to, rows)?;
+        let mut all = [to; M];
+        all[..N].copy_from_slice(&from);
+        self.of(all)
+    }
+
+    /// As `made`, with as many rows as `x`.
+    pub(super) fn like(&mut self, x: Reg, to: Reg) -> Result<[Rows<'_>; 2]> {
+        self.made(self.rows(x), [x], to)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::registers::{Registers, Rows};
 use super::{CpuOps, Scratch};
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result, grow};
 use crate::kernels::Matrix;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::cap::cap_all;
@@ -42,7 +42,7 @@ impl<'a> Run<'a> {
         scratch: &'a mut Scratch,
         out: &'a mut Outputs,
     ) -> Self {
-        out.begin();
+        out.begin(step.batch);
         Self { ops, step, registers, scratch, adapted: (&step.batch.adapted).into(), spans: None, out }
     }
 
@@ -56,31 +56,13 @@ impl<'a> Run<'a> {
             )));
         }
         for (reg, given) in inputs.iter().zip(given) {
-            let [to] = self.made(self.step.batch.tokens.len(), [], *reg)?;
+            let [to] = self.registers.made(self.step.batch.tokens.len(), [], *reg)?;
             if to.data.len() != given.len() {
                 return Err(Error::internal(format!("{} elements for {:?}", given.len(), to.dims())));
             }
             to.data.copy_from_slice(given);
         }
         Ok(())
-    }
-
-    /// The registers `from`, and behind them `to` with `rows` rows that are to be written.
-    pub(super) fn made<const N: usize, const M: usize>(
-        &mut self,
-        rows: usize,
-        from: [Reg; N],
-        to: Reg,
-    ) -> Result<[Rows<'_>; M]> {
-        self.registers.make(to, rows)?;
-        let mut all = [to; M];
-        all[..N].copy_from_slice(&from);
-        self.registers.of(all)
-    }
-
-    /// As `made`, with as many rows as `x`.
-    pub(super) fn like(&mut self, x: Reg, to: Reg) -> Result<[Rows<'_>; 2]> {
-        self.made(self.registers.rows(x), [x], to)
     }
 
     pub(super) fn op(&mut self, op: &Op) -> Result<()> {
@@ -124,11 +106,11 @@ impl<'a> Run<'a> {
                 on.add(x.data, y.data, [x.rows, x.width], norm.as_ref())
             }
             Op::Gated { x, activation, to } => {
-                let [x, to] = self.like(*x, *to)?;
+                let [x, to] = self.registers.like(*x, *to)?;
                 on.gated(x.data, to.dims(), *activation, to.data)
             }
             Op::Norm { x, norm, to } => {
-                let [x, to] = self.like(*x, *to)?;
+                let [x, to] = self.registers.like(*x, *to)?;
                 on.norm(x.data, x.dims(), norm, to.data)
             }
             Op::NormParts { x, norm } => {
@@ -146,17 +128,17 @@ impl<'a> Run<'a> {
             }
             Op::GatedColumns { gate, inputs, from, activation, to } => {
                 let rows = self.registers.rows(*gate);
-                let [gate, inputs, to] = self.made(rows, [*gate, *inputs], *to)?;
+                let [gate, inputs, to] = self.registers.made(rows, [*gate, *inputs], *to)?;
                 let (gate, inputs) = ((&*gate.data, gate.dims()), (&*inputs.data, inputs.dims()));
                 on.gated_columns(gate, inputs, *from, *activation, to.data)
             }
             Op::SplitGate { x, shape, to, gate } => {
                 self.registers.make(*gate, self.registers.rows(*x))?;
-                let [x, gate, to] = self.made(self.registers.rows(*x), [*x, *gate], *to)?;
+                let [x, gate, to] = self.registers.made(self.registers.rows(*x), [*x, *gate], *to)?;
                 on.split_gate(x.data, x.dims(), shape, [to.data, gate.data])
             }
             Op::Gate { x, gate, to } => {
-                let [x, gate, to] = self.made(self.registers.rows(*x), [*x, *gate], *to)?;
+                let [x, gate, to] = self.registers.made(self.registers.rows(*x), [*x, *gate], *to)?;
                 on.logistic((gate.data, gate.width), x.data, x.dims(), to.data)
             }
             Op::Absorb { q, kv, latent, to } => {
@@ -171,7 +153,7 @@ impl<'a> Run<'a> {
                 Heads { on, scratch: &self.scratch.product, latent }.expand(x.data, x.dims(), to.data)
             }
             Op::Beside { a, b, norms: [a_norm, b_norm], to } => {
-                let [a, b, to] = self.made(self.registers.rows(*a), [*a, *b], *to)?;
+                let [a, b, to] = self.registers.made(self.registers.rows(*a), [*a, *b], *to)?;
                 let widths = [a.width, b.width];
                 on.beside([(a.data, a_norm), (b.data, b_norm)], a.rows, widths, to.data)
             }
@@ -182,7 +164,7 @@ impl<'a> Run<'a> {
     fn embed(&mut self, ids: Ids, table: &Matrix, scale: f32, to: Reg) -> Result<()> {
         let CpuOps { pool, isa, .. } = self.ops;
         let ids = self.step.ids(ids);
-        let [to] = self.made(ids.len(), [], to)?;
+        let [to] = self.registers.made(ids.len(), [], to)?;
         Embed { table, scale, isa: *isa, pool }.run(&ids, to.data)
     }
 
@@ -268,7 +250,7 @@ impl<'a> Run<'a> {
 
     fn shift(&mut self, x: Reg, to: Reg) -> Result<()> {
         let (batch, states) = (self.step.batch, self.step.kv()?.states()?);
-        let [x, to] = self.like(x, to)?;
+        let [x, to] = self.registers.like(x, to)?;
         if x.dims() != [batch.tokens.len(), states.shape.hidden] {
             return Err(Error::internal(format!("hidden states {:?}", x.dims())));
         }
@@ -295,18 +277,26 @@ impl<'a> Run<'a> {
 
     fn hidden(&mut self, x: Reg, norm: Option<&Norm>) -> Result<()> {
         let (on, step) = (self.ops.on(), self.step);
-        let places = step.places(&step.batch.hidden_rows);
+        let wanted = &step.batch.hidden_rows;
         let [Rows { data, rows, width }] = self.registers.of([x])?;
-        let out = &mut self.out.hidden;
-        reserve(out, places.len() * width, "a step's outputs")?;
-        if norm.is_some_and(|norm| norm.weight.len() != width) || places.clone().any(|row| row >= rows) {
+        if norm.is_some_and(|norm| norm.weight.len() != width)
+            || wanted.iter().any(|row| step.place(*row) >= rows)
+        {
             return Err(Error::internal(format!("hidden states of {rows} rows of {width}")));
         }
-        for row in places {
-            let (row, from) = (&data[row * width..][..width], out.len());
-            out.extend_from_slice(row);
-            norm.iter().for_each(|norm| norm.apply(on.isa, row, &mut out[from..]));
-        }
+        let (before, count) = (self.out.hidden.len(), wanted.len());
+        let out = grow(&mut self.out.hidden, before + count * width, "a step's outputs")?;
+        let out = SharedOut::new(&mut out[before..]);
+        let data = &*data;
+        on.pool.run_if_worth(count * width, count, &|n| {
+            let row = &data[step.place(wanted[n]) * width..][..width];
+            // SAFETY: each task has a row of its own.
+            let out = unsafe { out.slice(n * width..(n + 1) * width) };
+            match norm {
+                Some(norm) => norm.apply(on.isa, row, out),
+                None => out.copy_from_slice(row),
+            }
+        });
         Ok(())
     }
 
@@ -319,28 +309,27 @@ impl<'a> Run<'a> {
         cap: Option<f32>,
     ) -> Result<()> {
         let step = self.step;
-        let places = step.places(&step.batch.logits_rows);
-        if places.len() == 0 {
-            self.out.logits.clear();
+        let wanted = &step.batch.logits_rows;
+        if wanted.is_empty() {
             return Ok(());
         }
-        let all = places.len() == self.registers.rows(x);
+        let all = wanted.len() == self.registers.rows(x);
         if !all {
-            let [x, to] = self.made(places.len(), [x], rows)?;
-            for (to, row) in to.data.chunks_exact_mut(x.width.max(1)).zip(places.clone()) {
+            let [x, to] = self.registers.made(wanted.len(), [x], rows)?;
+            for (to, row) in
+                to.data.chunks_exact_mut(x.width.max(1)).zip(wanted.iter().map(|row| step.place(*row)))
+            {
                 let from = x.data.get(row * x.width..(row + 1) * x.width);
                 to.copy_from_slice(from.ok_or_else(|| Error::internal(format!("logits of row {row}")))?);
             }
         }
         self.adapted = step.adapted_logits();
-        let (count, width) = (places.len(), product.weights.width());
+        let (count, width) = (wanted.len(), product.weights.width());
         // Not cleared: memory that is overwritten needs no zeros first.
         let mut logits = std::mem::take(&mut self.out.logits);
         let len = count.checked_mul(width).ok_or_else(|| Error::internal("logits that no memory holds"))?;
-        let more = len.saturating_sub(logits.len());
-        let made = logits.try_reserve_exact(more);
-        made.map_err(|_| Error::out_of_memory("a step's outputs", more.saturating_mul(size_of::<f32>())))?;
-        logits.resize(len, 0.0);
+        grow(&mut logits, len, "a step's outputs")?;
+        logits.truncate(len);
         let done = self.head_product(if all { x } else { rows }, norm, product, &mut logits);
         cap.iter().for_each(|cap| self.cap(&mut logits, *cap));
         self.out.logits = logits;

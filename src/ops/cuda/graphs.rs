@@ -137,7 +137,6 @@ impl Staging {
             _ => Pinned::new(&queue.opened.device, bytes.next_power_of_two().max(4096), "a step's tokens")?,
         };
         let pinned = from.read_to(&queue.stream, 0, pinned, 0..bytes)?.wait()?;
-        reports.clear();
         reserve(tokens, count, "a step's tokens")?;
         reserve(reports, words, "a step's log probabilities")?;
         let (given, _) = pinned.as_chunks();

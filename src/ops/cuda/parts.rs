@@ -1,4 +1,4 @@
-//! Reuses device memory of dropped results for later ones, as `spare` does on the CPU.
+//! Reuses device memory of dropped results for later ones.
 
 use super::launch::{Arg, Queue};
 use crate::base::sync::Mutex;

@@ -9,7 +9,7 @@ use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::device_bytes;
 use super::{attention, draw, graphs};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::KvType;
 use crate::kernels::rows::hadamard;
 use crate::kernels::{Arithmetic, Matrix};
@@ -32,7 +32,7 @@ impl OpSet for CudaOps {
         if !given.is_empty() {
             return Err(cpu_only("passes with inputs"));
         }
-        out.begin();
+        out.begin(step.batch);
         self.begin(program, step)?;
         let values = (0..program.places().len()).map(|_| None).collect();
         let mut run = Run { ops: self, step, values, chosen: None, waits: true, out };
@@ -92,6 +92,10 @@ impl OpSet for CudaOps {
         }
         self.check_heads(&layout)?;
         Ok(KvCache::on_device(layout, DeviceKv::new(&self.queue, &layout)?))
+    }
+
+    fn pools(&self) -> bool {
+        true
     }
 
     fn decode_rows(&self, rows: usize) -> usize {
@@ -218,7 +222,7 @@ impl Run<'_> {
 
     /// Where these rows of the batch are among those that the registers have.
     fn places(&self, rows: &[u32]) -> Vec<u32> {
-        self.step.places(rows).map(|at| at as u32).collect()
+        rows.iter().map(|row| self.step.place(*row) as u32).collect()
     }
 
     fn hidden(&mut self, x: Reg, norm: Option<&Norm>) -> Result<()> {
@@ -229,19 +233,26 @@ impl Run<'_> {
         let rows = self.ops.gather(self.get(x)?, &self.places(rows))?;
         let normed = norm.map(|norm| self.ops.normed(&rows, norm)).transpose()?;
         self.waits = false;
-        normed.as_ref().unwrap_or(&rows).copy_to(&mut self.out.hidden)
+        let (rows, out) = (normed.as_ref().unwrap_or(&rows), &mut self.out.hidden);
+        if out.is_empty() {
+            return rows.copy_to(out);
+        }
+        let mut more = Vec::new();
+        rows.copy_to(&mut more)?;
+        reserve(out, more.len(), "a step's outputs")?;
+        out.extend_from_slice(&more);
+        Ok(())
     }
 
     fn head(&mut self, x: Reg, norm: Option<&Norm>, product: &Product) -> Result<()> {
         let rows = &self.step.batch.logits_rows;
         if rows.is_empty() {
-            self.out.logits.clear();
             return Ok(());
         }
         self.waits = false;
         let Self { ops, step, values, out, .. } = self;
         let x = values[x.index()].as_ref().ok_or_else(|| Error::internal("logits of no rows"))?;
-        let places: Vec<u32> = step.places(rows).map(|at| at as u32).collect();
+        let places: Vec<u32> = rows.iter().map(|row| step.place(*row) as u32).collect();
         let own = (rows.len() < x.dims[0]).then(|| ops.gather(x, &places)).transpose()?;
         let x = own.as_ref().unwrap_or(x);
         let adapted = step.adapted_logits();

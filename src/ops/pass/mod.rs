@@ -39,6 +39,10 @@ pub struct Pass {
 impl Pass {
     /// A register that nothing has made yet, with rows of `width` elements.
     pub fn register(&mut self, width: usize) -> Reg {
+        if reserve(&mut self.widths, 1, PLAN).is_err() {
+            self.short = true;
+            return Reg(0);
+        }
         self.widths.push(width);
         Reg(self.widths.len() as u32 - 1)
     }
@@ -52,14 +56,12 @@ impl Pass {
 
     /// Pushes the operation that `op` makes for its result's register.
     pub fn make(&mut self, op: impl FnOnce(Reg) -> Op) -> Reg {
-        if reserve(&mut self.widths, 1, PLAN).is_err() {
-            self.short = true;
-            return Reg(0);
-        }
-        let to = Reg(self.widths.len() as u32);
+        let to = self.register(0);
         let op = op(to);
-        let width = op.width(&|reg| self.widths[reg.index()]);
-        self.widths.push(width);
+        let width = op.width(&|reg| self.widths.get(reg.index()).copied().unwrap_or_default());
+        if let Some(own) = self.widths.get_mut(to.index()) {
+            *own = width;
+        }
         self.push(op);
         to
     }
@@ -81,7 +83,10 @@ impl Pass {
             op.registers(&mut |_, reg| *reg = if *reg == input { own } else { Reg(first + reg.0) });
             self.push(op);
         }
-        self.short |= other.short || reserve(&mut self.widths, other.widths.len(), PLAN).is_err();
-        self.widths.extend_from_slice(&other.widths);
+        self.short |= other.short;
+        match reserve(&mut self.widths, other.widths.len(), PLAN) {
+            Ok(()) => self.widths.extend_from_slice(&other.widths),
+            Err(_) => self.short = true,
+        }
     }
 }

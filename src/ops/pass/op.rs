@@ -175,7 +175,7 @@ pub enum Op {
         norm: Option<Norm>,
     },
     /// The logits of `RaggedBatch::logits_rows`, which become `cap * tanh(x / cap)` with a cap; draws tokens from them if
-    /// the backend can. `norm` follows from other weights. `rows` is for those rows of `x`.
+    /// the backend can. `norm` follows from other weights. `rows` is a register for a copy of those rows, which devices do not use.
     Head {
         x: Reg,
         rows: Reg,

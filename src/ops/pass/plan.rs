@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Program {
     id: u64,
     ops: Vec<Op>,
-    /// Those of two registers that are in use at the same time do not overlap.
+    /// Where each register is, by its number. Two that are in use at the same time do not overlap.
     places: Vec<Place>,
+    /// The registers that are free behind an operation, by its index.
     free: Vec<(usize, Reg)>,
     /// The registers that the caller gives.
     inputs: Vec<Reg>,
@@ -43,7 +44,7 @@ impl Program {
         Self::planned(pass, inputs, results, true)
     }
 
-    /// As `new`, without fusion.
+    /// As `new`, without fusion, for tests of it.
     pub fn in_parts(pass: &Pass, inputs: &[Reg], results: bool) -> Result<Self> {
         Self::planned(pass, inputs, results, false)
     }
@@ -70,14 +71,9 @@ impl Program {
         Ok(Self { id, ops, places, free, inputs: inputs.to_vec(), floats })
     }
 
-    /// Elements of memory for each row of a batch: all registers, and between them those of other lives.
+    /// Elements of memory for each row of a batch. Registers that are never in use together share them.
     pub fn floats(&self) -> usize {
         self.floats
-    }
-
-    /// Whether it writes to `Outputs`.
-    pub fn results(&self) -> bool {
-        self.ops.iter().any(Op::results)
     }
 
     pub fn ops(&self) -> &[Op] {
@@ -252,6 +248,10 @@ fn places(lives: &[Option<Life>], widths: &[usize]) -> Result<Vec<Place>> {
             offset = offset.max(other.end().next_multiple_of(GRAIN));
         }
         places[reg] = Place { offset, width };
+        debug_assert!(taken.iter().all(|(other, own)| {
+            let apart = own.end < life.start || life.end < own.start;
+            apart || offset + width <= other.offset || other.end() <= offset
+        }));
         let at = taken.partition_point(|(other, _)| other.offset <= offset);
         taken.insert(at, (places[reg], life));
     }

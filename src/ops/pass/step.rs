@@ -77,12 +77,12 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Where rows of the batch are among the wanted ones.
-    pub fn places(&self, rows: &'a [u32]) -> impl ExactSizeIterator<Item = usize> + Clone {
-        rows.iter().map(|row| match &self.wanted {
-            Some(wanted) => wanted.partition_point(|other| other < row),
-            None => *row as usize,
-        })
+    /// Where a row of the batch is among the wanted ones.
+    pub fn place(&self, row: u32) -> usize {
+        match &self.wanted {
+            Some(wanted) => wanted.partition_point(|other| *other < row),
+            None => row as usize,
+        }
     }
 
     /// The adapters of the wanted rows.

@@ -15,7 +15,7 @@ impl OpSet for PlainOps {
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        out.clear();
+        *out = Outputs::default();
         let (rows, mut values) = (step.batch.tokens.len(), HashMap::new());
         for (reg, given) in program.inputs().iter().zip(given) {
             let x = Tensor::from_slice(given, (rows, given.len() / rows), &Device::Cpu);
@@ -155,7 +155,7 @@ impl Run<'_> {
 
     /// The rows of `x` for these rows of the batch.
     fn rows(&self, x: &Reg, rows: &[u32]) -> Result<Tensor> {
-        let places: Vec<u32> = self.step.places(rows).map(|at| at as u32).collect();
+        let places: Vec<u32> = rows.iter().map(|row| self.step.place(*row) as u32).collect();
         ours(pick(self.get(x), &places))
     }
 
