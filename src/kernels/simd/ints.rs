@@ -13,7 +13,7 @@ use crate::kernels::pool::buffer::Line;
 use std::ops::Range;
 
 #[cfg(target_arch = "aarch64")]
-pub use aarch64::{Neon, NeonI8mm};
+pub(crate) use aarch64::{Neon, NeonI8mm};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86::*;
 
