@@ -32,7 +32,7 @@ ROOM = 256
 
 
 class Readers:
-    """Counts the threads that read polled events, which are freed with the engine. It has no lock: a fork may copy one."""
+    """Counts the threads that read polled events. The engine frees those. It has no lock, which a fork may copy."""
 
     def __init__(self) -> None:
         self._inside: list[int] = []
