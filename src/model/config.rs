@@ -35,7 +35,7 @@ pub struct DecoderConfig {
     /// `None` if no layer is sparse.
     pub experts: Option<ExpertsConfig>,
     pub attention: AttentionShape,
-    /// Of what `attention` is made, if it is latent.
+    /// The parts of `attention`, if it is latent.
     pub latent: Option<LatentConfig>,
     /// The attention of layers without a window, if theirs differs.
     pub global: Option<AttentionShape>,
@@ -72,7 +72,7 @@ pub struct DecoderConfig {
     pub pooling: Pooling,
     /// See `Facts`.
     pub raw_embeddings: bool,
-    /// What scores pairs of texts, if anything does.
+    /// The rows that score pairs of texts, if there are any.
     pub score: Option<ScoreRows>,
     /// The rotations that weights are folded with.
     pub rotations: Option<Rotations>,
@@ -220,7 +220,7 @@ const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
 const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
 /// Tokens that a short convolution sees.
 const KERNEL: RangeInclusive<usize> = 2..=16;
-/// Of parts of a layer.
+/// Factors on parts of a layer.
 const FACTOR: RangeInclusive<f32> = -1e6..=1e6;
 /// Maximum number of ropes of a model. Each has a table of its own in a step.
 const MAX_ROPES: usize = 8;

@@ -72,10 +72,10 @@ pub struct DeltaNet {
     pub shape: DeltaShape,
     /// `[kernel, channels]`, the oldest token first.
     pub conv: Arc<[f32]>,
-    /// Of each value head, -e^A_log, and the bias of its step.
+    /// One value for each value head: -e^A_log, and the bias of its step.
     pub a: Arc<[f32]>,
     pub dt_bias: Arc<[f32]>,
-    /// Of each head's output, before the gate.
+    /// The norm of each head's output, before the gate.
     pub norm: Norm,
 }
 

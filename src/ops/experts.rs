@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(chosen(&logits, 2, of(1, Gate::Logistic)), [6, 7]);
         assert_eq!(chosen(&logits, 4, of(2, Gate::Softmax)), [0, 1, 6, 7]);
         assert_eq!((of(3, Gate::Softmax), chosen(&logits, 3, None)), (None, vec![0, 6, 7]));
-        // Of equal groups the lower, and without numbers the first.
+        // The lower one of equal groups; the first ones without numbers.
         assert_eq!(chosen(&[1.0; 9], 2, of(1, Gate::Logistic)), [0, 1]);
         assert_eq!(chosen(&[f32::NAN; 9], 3, of(1, Gate::Logistic)).len(), 3);
         let mut logits = [0.0; 9];

@@ -42,7 +42,7 @@ pub struct KvCache {
     /// short and for long contexts, so that all K of a cache are rotated alike.
     pub longest: usize,
     storage: Storage,
-    /// Of a model with recurrent layers.
+    /// Only a model with recurrent layers has them.
     states: Option<States>,
 }
 

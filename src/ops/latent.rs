@@ -75,11 +75,11 @@ impl LatentShape {
 /// The weights of a layer's latent attention that are no products of whole rows.
 pub struct Latent {
     pub shape: LatentShape,
-    /// Of the latent.
+    /// The norm of the latent.
     pub norm: Norm,
-    /// Of each head: `[rank, nope]`.
+    /// One product for each head: `[rank, nope]`.
     pub keys: Vec<Projections>,
-    /// Of each head: `[value, rank]`.
+    /// One product for each head: `[value, rank]`.
     pub values: Vec<Projections>,
 }
 

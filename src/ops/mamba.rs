@@ -79,7 +79,7 @@ pub struct Mamba {
     /// `[kernel, channels]`, the oldest token first; and the bias of each channel.
     pub conv: Arc<[f32]>,
     pub conv_bias: Arc<[f32]>,
-    /// Of each head, -e^A_log, the bias of its step, and D.
+    /// One value for each head: -e^A_log, the bias of its step, and D.
     pub a: Arc<[f32]>,
     pub dt_bias: Arc<[f32]>,
     pub d: Arc<[f32]>,

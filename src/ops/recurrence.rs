@@ -1,5 +1,5 @@
-//! What layers with a state share: a layer of a pass, and for those whose heads have a matrix each, Gated DeltaNet and
-//! Mamba-2, the way of a batch's rows through them.
+//! Shared by layers with a state: a layer of a pass, and the way of a batch's rows through the heads of Gated DeltaNet and
+//! Mamba-2, which have a matrix each.
 
 use super::spans::{Span, Taps};
 use super::state::States;

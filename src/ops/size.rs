@@ -15,7 +15,7 @@ pub struct Extent {
     pub context: usize,
 }
 
-/// What operations keep of each row besides registers, in f32, and of all rows, in bytes.
+/// Memory that operations keep besides registers: f32 of each row, then bytes of all rows.
 #[derive(Default)]
 struct Scratch {
     /// Columns of the widest input of a product.

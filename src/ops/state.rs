@@ -196,7 +196,7 @@ impl States {
         rows.zip(own).for_each(|(row, to)| copy(row, to));
     }
 
-    /// What a layer kept of accepted rows, among all that it `kept`.
+    /// The inputs that a layer kept of accepted rows, among all that it `kept`.
     pub(super) fn accepted<'a>(
         &self,
         kept: &'a [f32],

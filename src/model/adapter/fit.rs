@@ -194,7 +194,7 @@ fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<
     }
 }
 
-/// Of so many parts of a matrix, one above the other, one.
+/// Part `part` of a matrix that is cut into `of` parts of equal rows.
 fn some_rows(m: &Matrix, part: usize, of: usize) -> Result<Matrix> {
     match m.rows.is_multiple_of(of) {
         _ if of == 1 => Ok(m.clone()),

@@ -97,7 +97,7 @@ impl Same<'_> {
         }
     }
 
-    /// What of a family changes the arithmetic and is not in the configuration.
+    /// The fields of a family that change the arithmetic and are not in the configuration.
     fn family(&self, of: &Family, file: &Family) -> Result<()> {
         self.value("qk_norm", &of.qk_norm, &file.qk_norm)?;
         self.value("layer_norms", &of.layer_norms, &file.layer_norms)?;

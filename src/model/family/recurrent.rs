@@ -1,4 +1,4 @@
-//! What files of families with recurrent layers leave out.
+//! Defaults of families with recurrent layers, which their files leave out.
 
 use crate::model::config::GateNorm;
 use crate::ops::HeadOrder;

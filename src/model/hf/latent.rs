@@ -34,7 +34,7 @@ pub(super) fn read(config: &Fields, family: &Family, heads: usize) -> Result<Opt
     Ok(Some((LatentConfig { shape, query_rank: config.size("q_lora_rank")?, eps: EPS }, scale as f32)))
 }
 
-/// What YaRN multiplies scores by.
+/// The factor of YaRN on scores.
 fn stretched(config: &Fields) -> Result<f64> {
     let new = config.object("rope_parameters")?;
     let Some(parameters) = config.object("rope_scaling")?.or(new) else { return Ok(1.0) };

@@ -175,7 +175,7 @@ fn pairs(family: &Family) -> impl Iterator<Item = &'static Joined> {
         .chain(family.joined)
 }
 
-/// What a tensor of all experts holds.
+/// The contents of a tensor of all experts.
 fn stacked(family: &Family, part: &str) -> Option<&'static [&'static str]> {
     let experts = family.experts?;
     let part = part.strip_prefix(experts.inside)?.strip_prefix('.')?;

@@ -89,7 +89,7 @@ fn is_qwen3_reranker(folder: &Folder, family: &Family) -> Result<bool> {
 /// tokenizer says how two texts are put together.
 pub(super) fn template(folder: &Folder, family: &Family) -> Result<Option<ChatTemplate>> {
     if chat::source(folder)?.is_some_and(|source| pair::takes_pairs(&source.text)) {
-        // What it would warn of has been said of the chat's template, which is the same.
+        // The chat's template is the same text and has given its warnings.
         return chat::read(folder, &|_| ());
     }
     match is_qwen3_reranker(folder, family)? {

@@ -31,7 +31,7 @@ pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, of: &Residual) -> Res
     }
     let mut gate = None;
     if c.family.attention_gate {
-        // Of each head, its query and its gate.
+        // Each head has its query, then its gate.
         let (logits, shape, x) = (pass.register(shape.heads * shape.head_dim), shape.clone(), qkv);
         qkv = pass.make(|to| Op::SplitGate { x, shape, to, gate: logits });
         gate = Some(logits);

@@ -31,7 +31,7 @@ pub struct CpuOps {
     gates: Gates,
 }
 
-/// What operations keep besides their results. All of it grows to the largest step, then is reused.
+/// Memory that operations keep besides registers. It grows to the largest step, then is reused.
 #[derive(Default)]
 struct Scratch {
     product: Mutex<linear::Scratch>,

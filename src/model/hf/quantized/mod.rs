@@ -42,7 +42,7 @@ pub(super) struct Quantized {
 
 const WEIGHT: &str = ".weight";
 const SCALES: [&str; 2] = ["weight_scale", "weight_scale_inv"];
-/// What else compressed-tensors and FP8 have beside weights. None of it is a weight without them.
+/// Other tensors that compressed-tensors and FP8 store beside weights. Without weights they have no meaning.
 const BESIDE: &[&str] = &[
     "weight_scale",
     "weight_scale_inv",

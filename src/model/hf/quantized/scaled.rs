@@ -51,7 +51,7 @@ impl Product<'_> {
         ))
     }
 
-    /// What zeros that are int8 add to `middle`.
+    /// Added to `middle` if zeros are int8.
     fn zeros(&self, grid: &Grid, needed: bool) -> Result<Option<Tensor<'_>>> {
         let zeros = self.get("weight_zero_point")?;
         match &zeros {
