@@ -11,7 +11,18 @@ use crate::ops::linear::{self, Linear};
 use crate::ops::lora::{Adapt, Adapted, LoraScratch};
 use crate::ops::pass::{Input, Product, Reg, Sum};
 use crate::ops::prepare::Source;
-use crate::ops::types::{Activation, Norm};
+use crate::ops::types::{Activation, Norm, Projections};
+
+impl CpuOps {
+    fn product<'a>(
+        &'a self,
+        scratch: &'a Mutex<linear::Scratch>,
+        norm: Option<&'a Norm>,
+        weights: &'a Projections,
+    ) -> Linear<'a> {
+        Linear { pool: &self.pool, isa: self.isa, scratch, norm, weights, gates: None }
+    }
+}
 
 impl Run<'_> {
     pub(super) fn linear(
@@ -25,18 +36,15 @@ impl Run<'_> {
         if product.updated_by(&self.adapted).is_some() {
             return self.in_parts(input, norm, product, to);
         }
-        let scratch = &self.scratch.product;
         let weights = &product.weights;
-        let linear = Linear { pool: &ops.pool, isa: ops.isa, scratch, norm, weights, gates: None };
+        let linear = ops.product(&self.scratch.product, norm, weights);
         match input {
             Input::Rows(x) => {
-                self.registers.make(to, self.registers.rows(*x))?;
-                let [x, to] = self.registers.of([*x, to])?;
+                let [x, to] = self.registers.like(*x, to)?;
                 linear.run(Source::Rows(x.data), x.dims(), to.data)
             }
             Input::Sum { sum: Sum { x, y, norm }, activation } => {
-                self.registers.make(to, self.registers.rows(*x))?;
-                let [x, y, to] = self.registers.of([*x, *y, to])?;
+                let [x, y, to] = self.registers.made(self.registers.rows(*x), [*x, *y], to)?;
                 let narrow = norm.as_ref().is_some_and(|norm| norm.weight.len() != x.width);
                 if x.dims() != y.dims() || narrow {
                     return Err(Error::internal(format!("a sum of {:?} and {:?}", x.dims(), y.dims())));
@@ -49,8 +57,7 @@ impl Run<'_> {
                 Linear { gates, ..linear }.run(source, dims, to.data)
             }
             Input::Gated { x, activation } => {
-                self.registers.make(to, self.registers.rows(*x))?;
-                let [x, to] = self.registers.of([*x, to])?;
+                let [x, to] = self.registers.like(*x, to)?;
                 if !x.width.is_multiple_of(activation.products()) {
                     return Err(Error::internal(format!("gate and up side by side, in {} columns", x.width)));
                 }
@@ -72,8 +79,7 @@ impl Run<'_> {
                 *x
             }
         };
-        self.registers.make(to, self.registers.rows(x))?;
-        let [x, to] = self.registers.of([x, to])?;
+        let [x, to] = self.registers.like(x, to)?;
         let (mut dims, mut rows) = (x.dims(), &*x.data);
         if let Input::Gated { activation, .. } = input {
             dims[1] /= activation.products();
@@ -102,9 +108,7 @@ impl Run<'_> {
         let (dims, mut rows) = (x.dims(), &*x.data);
         let Scratch { product: scratch, lora, normed, .. } = &mut *self.scratch;
         if product.updated_by(&self.adapted).is_none() {
-            let weights = &product.weights;
-            let linear = Linear { pool: &ops.pool, isa: ops.isa, scratch, norm, weights, gates: None };
-            return linear.run(Source::Rows(rows), dims, out);
+            return ops.product(scratch, norm, &product.weights).run(Source::Rows(rows), dims, out);
         }
         if let Some(norm) = norm {
             let to = grown(normed, rows.len());
@@ -126,7 +130,7 @@ fn adapted(
     out: &mut [f32],
 ) -> Result<()> {
     let (pool, isa, weights) = (&*ops.pool, ops.isa, &product.weights);
-    Linear { pool, isa, scratch, norm: None, weights, gates: None }.run(Source::Rows(rows), dims, out)?;
+    ops.product(scratch, None, weights).run(Source::Rows(rows), dims, out)?;
     let Some(site) = product.site else { return Ok(()) };
     let op = Adapt { pool, isa, scratch: lora, weights, adapted, site };
     op.run(out, [dims[0], weights.width()], rows, dims)

@@ -142,14 +142,12 @@ impl<'a> Run<'a> {
                 on.logistic((gate.data, gate.width), x.data, x.dims(), to.data)
             }
             Op::Absorb { q, kv, latent, to } => {
-                self.registers.make(*to, self.registers.rows(*q))?;
-                let [q, kv, to] = self.registers.of([*q, *kv, *to])?;
+                let [q, kv, to] = self.registers.made(self.registers.rows(*q), [*q, *kv], *to)?;
                 let heads = Heads { on, scratch: &self.scratch.product, latent };
                 heads.absorb(q.data, kv.data, [q.dims(), kv.dims()], to.data)
             }
             Op::Expand { x, latent, to } => {
-                self.registers.make(*to, self.registers.rows(*x))?;
-                let [x, to] = self.registers.of([*x, *to])?;
+                let [x, to] = self.registers.like(*x, *to)?;
                 Heads { on, scratch: &self.scratch.product, latent }.expand(x.data, x.dims(), to.data)
             }
             Op::Beside { a, b, norms: [a_norm, b_norm], to } => {
@@ -192,8 +190,7 @@ impl<'a> Run<'a> {
             tensors::update_bytes(cache, |kv| write.run(kv, qkv.data, qkv.dims()))?;
         }
         let Some(to) = to else { return Ok(()) };
-        self.registers.make(to, paging.rows())?;
-        let [qkv, to] = self.registers.of([qkv, to])?;
+        let [qkv, to] = self.registers.made(paging.rows(), [qkv], to)?;
         let attend = attention::Attend { pool, isa, paging, how, table, pieces };
         tensors::read_bytes(cache, |kv| attend.run(kv, qkv.data, qkv.dims(), to.data))
     }
@@ -202,8 +199,7 @@ impl<'a> Run<'a> {
         let (batch, CpuOps { pool, isa, .. }) = (self.step.batch, self.ops);
         let how = &self.step.attention(how)?;
         let table = self.scratch.angles.of(pool, batch, how.rope);
-        self.registers.make(to, batch.tokens.len())?;
-        let [qkv, to] = self.registers.of([qkv, to])?;
+        let [qkv, to] = self.registers.made(batch.tokens.len(), [qkv], to)?;
         let dims = qkv.dims();
         Encode { pool, isa: *isa, batch, how, table }.run(qkv.data, dims, to.data)
     }
@@ -242,8 +238,7 @@ impl<'a> Run<'a> {
         to: Reg,
     ) -> Result<()> {
         let on = self.ops.on();
-        self.registers.make(to, self.registers.rows(x))?;
-        let [x, to] = self.registers.of([x, to])?;
+        let [x, to] = self.registers.like(x, to)?;
         let mixture = Mixture { on, scratch: &self.scratch.product, experts, activation };
         mixture.run(&mut self.scratch.experts, x.data, x.dims(), norm, to.data)
     }

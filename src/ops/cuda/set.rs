@@ -18,6 +18,7 @@ use crate::ops::types::cpu_only;
 use crate::ops::{
     Adapted, AttentionShape, KvCache, KvLayout, Norm, OpSet, Outputs, Projections, RaggedBatch, Weight,
 };
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 impl OpSet for CudaOps {
@@ -35,7 +36,8 @@ impl OpSet for CudaOps {
         out.begin(step.batch);
         self.begin(program, step)?;
         let values = (0..program.places().len()).map(|_| None).collect();
-        let mut run = Run { ops: self, step, values, chosen: None, waits: true, out };
+        let adapted = (&step.batch.adapted).into();
+        let mut run = Run { ops: self, step, values, adapted, waits: true, out };
         let mut free = program.free().iter().peekable();
         for (at, op) in program.ops().iter().enumerate() {
             match op {
@@ -122,8 +124,8 @@ struct Run<'a> {
     step: &'a Step<'a>,
     /// The registers.
     values: Vec<Option<Part>>,
-    /// The adapters of the wanted rows, once those are chosen.
-    chosen: Option<Vec<Adapted>>,
+    /// The adapters of the rows that products have now.
+    adapted: Cow<'a, [Adapted]>,
     /// Nothing has waited for the pass yet.
     waits: bool,
     out: &'a mut Outputs,
@@ -174,11 +176,6 @@ impl Run<'_> {
         self.ops.attend(&Attend { qkv, paging, layout, how, layer, pieces })
     }
 
-    /// The adapters of the rows that products have now.
-    fn adapted(&self) -> &[Adapted] {
-        self.chosen.as_deref().unwrap_or(&self.step.batch.adapted)
-    }
-
     fn linear(&self, input: &Input, norm: Option<&Norm>, product: &Product) -> Result<Part> {
         let source = match input {
             Input::Rows(x) => Source::Rows(self.get(*x)?),
@@ -191,21 +188,21 @@ impl Run<'_> {
                 Source::Gated { gate_up: self.get(*x)?, activation: *activation }
             }
         };
-        let Some(adapted) = product.updated_by(self.adapted()) else {
+        let Some(adapted) = product.updated_by(&self.adapted) else {
             return self.ops.product(source, norm, &product.weights);
         };
         // Adapters need the input by itself.
-        let made = match source {
-            Source::Rows(_) => None,
+        let made;
+        let x = match source {
+            Source::Rows(x) => x,
             Source::Sum { x, y, norm } => {
                 self.ops.add(x, y, norm)?;
-                None
+                x
             }
-            Source::Gated { gate_up, .. } => Some(self.ops.row_floats(source, None, gate_up.dims[1] / 2)?),
-        };
-        let x = match (&made, source) {
-            (Some(made), _) => made,
-            (None, Source::Rows(x) | Source::Sum { x, .. } | Source::Gated { gate_up: x, .. }) => x,
+            Source::Gated { gate_up, .. } => {
+                made = self.ops.row_floats(source, None, gate_up.dims[1] / 2)?;
+                &made
+            }
         };
         self.ops.adapted_product(x, norm, product, adapted)
     }
@@ -214,9 +211,7 @@ impl Run<'_> {
         let Some(rows) = &self.step.wanted else { return Ok(()) };
         let chosen = self.ops.gather(self.get(x)?, rows)?;
         self.values[x.index()] = Some(chosen);
-        if self.chosen.is_none() {
-            self.chosen = Some(self.step.adapted_wanted().into_owned());
-        }
+        self.adapted = self.step.adapted_wanted();
         Ok(())
     }
 
@@ -250,9 +245,9 @@ impl Run<'_> {
             return Ok(());
         }
         self.waits = false;
+        let places = self.places(rows);
         let Self { ops, step, values, out, .. } = self;
         let x = values[x.index()].as_ref().ok_or_else(|| Error::internal("logits of no rows"))?;
-        let places: Vec<u32> = rows.iter().map(|row| step.place(*row) as u32).collect();
         let own = (rows.len() < x.dims[0]).then(|| ops.gather(x, &places)).transpose()?;
         let x = own.as_ref().unwrap_or(x);
         let adapted = step.adapted_logits();
