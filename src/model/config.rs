@@ -1,20 +1,24 @@
 //! A decoder's shape, from any file format, and checked: later code does not have to distrust the file.
 
+mod limits;
 mod mixers;
+
+pub(super) use limits::{CONTEXT, FACTOR, HEADS, HIDDEN, KERNEL, LAYERS};
+pub use mixers::LatentConfig;
 
 use super::family::{Family, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
+use super::layers::recurrent::Mixer;
 use super::names::Names;
 use super::rotation::Rotations;
 use super::score::ScoreRows;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{
-    Activation, AttentionShape, Choice, ConvShape, DeltaShape, LatentShape, MambaShape, RopeStyle,
-    Temperature,
-};
-use mixers::{check_delta, check_groups};
-use std::ops::RangeInclusive;
+use crate::ops::{Activation, AttentionShape, Choice, RopeStyle, Temperature};
+use limits::{EXPERTS, FFN, HEAD_DIM, MAX_ROPES, ROPE_FACTOR, VOCAB};
+use mixers::check_groups;
+use std::any::Any;
+use std::sync::Arc;
 
 /// Sizes are in elements and tokens. After [`DecoderConfig::check`], all products of two or three of them fit a
 /// usize.
@@ -41,12 +45,8 @@ pub struct DecoderConfig {
     pub global: Option<AttentionShape>,
     /// Elements of a row's input to each layer by itself. `None`: there is no such input.
     pub layer_inputs: Option<usize>,
-    /// `None` if no layer is of Gated DeltaNet.
-    pub delta: Option<DeltaShape>,
-    /// `None` if no layer is a short convolution.
-    pub conv: Option<ConvShape>,
-    /// `None` if no layer is of Mamba-2.
-    pub mamba: Option<MambaConfig>,
+    /// `None` if no layer keeps a state.
+    pub(super) recurrent: Option<Arc<dyn Mixer>>,
     pub blocks: Vec<Block>,
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
@@ -86,10 +86,9 @@ pub struct Block {
     pub window: Option<usize>,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
-    /// It is of Gated DeltaNet, Mamba-2 or a short convolution (`DecoderConfig::delta`, `mamba`, `conv`) instead of
-    /// attention.
+    /// It is of `DecoderConfig::recurrent` instead of attention.
     pub recurrent: bool,
-    /// It has Mamba-2 beside attention: both see the same inputs, and their outputs are added.
+    /// It has a recurrent mixer beside attention: both see the same inputs, and their outputs are added.
     pub beside: bool,
     /// The earlier layer whose K and V it attends to. `None`: its own.
     pub shares: Option<usize>,
@@ -104,39 +103,6 @@ impl Block {
     pub fn has_state(&self) -> bool {
         self.recurrent || self.beside
     }
-}
-
-/// Layers of Mamba-2.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MambaConfig {
-    pub shape: MambaShape,
-    pub norm: GateNorm,
-    pub conv_bias: bool,
-    /// Bounds of the steps.
-    pub steps: [f32; 2],
-    /// Factors on the gate, x, B, C and the steps, as the product gives them.
-    pub inputs: [f32; 5],
-    /// The factor on the output.
-    pub output: f32,
-}
-
-/// Where Mamba-2's norm stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GateNorm {
-    /// There is none.
-    Never,
-    BeforeGate,
-    AfterGate,
-}
-
-/// Latent attention.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LatentConfig {
-    pub shape: LatentShape,
-    /// Elements of the queries' own latent. `None`: they have none.
-    pub query_rank: Option<usize>,
-    /// The eps of both latents' norms.
-    pub eps: f32,
 }
 
 /// A mixture of experts, each a gated feed-forward.
@@ -210,23 +176,6 @@ pub struct Parts {
     pub ffn_bias: bool,
 }
 
-pub(super) const CONTEXT: RangeInclusive<usize> = 1..=1 << 24;
-pub(super) const LAYERS: RangeInclusive<usize> = 1..=1 << 10;
-pub(super) const HIDDEN: RangeInclusive<usize> = 1..=1 << 17;
-const FFN: RangeInclusive<usize> = 1..=1 << 19;
-pub(super) const HEADS: RangeInclusive<usize> = 1..=1 << 10;
-const HEAD_DIM: RangeInclusive<usize> = 2..=1 << 10;
-const VOCAB: RangeInclusive<usize> = 1..=1 << 22;
-const EXPERTS: RangeInclusive<usize> = 1..=1 << 12;
-/// Tokens that a short convolution sees.
-const KERNEL: RangeInclusive<usize> = 2..=16;
-/// Factors on parts of a layer.
-const FACTOR: RangeInclusive<f32> = -1e6..=1e6;
-/// Maximum number of ropes of a model. Each has a table of its own in a step.
-const MAX_ROPES: usize = 8;
-/// A rope that shrinks angles by more makes all positions alike, and one that stretches them more has no use.
-const ROPE_FACTOR: RangeInclusive<f32> = 1e-3..=1e6;
-
 impl DecoderConfig {
     /// `BadModel` for an impossible value, with the file's own `names`.
     pub fn check(&self, names: &Names) -> Result<()> {
@@ -273,13 +222,10 @@ impl DecoderConfig {
         if self.blocks.iter().any(|block| block.sparse) != self.experts.is_some() {
             return Err(Error::internal("sparse layers and their experts"));
         }
-        let shaped = self.delta.is_some() || self.conv.is_some() || self.mamba.is_some();
-        if self.blocks.iter().any(Block::has_state) != shaped {
+        if self.blocks.iter().any(Block::has_state) != self.recurrent.is_some() {
             return Err(Error::internal("recurrent layers and their shape"));
         }
-        self.mamba.map_or(Ok(()), |mamba| mamba.check(names))?;
-        self.delta.map_or(Ok(()), |delta| check_delta(&delta, names))?;
-        self.conv.map_or(Ok(()), |conv| names.within("shortconv.l_cache", conv.kernel, KERNEL))?;
+        self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.check(names))?;
         if self.attention_layers() == 0 {
             // Positions are counted in KV blocks.
             let what = names.what;
@@ -328,6 +274,12 @@ impl DecoderConfig {
             cap.map_or(Ok(()), |cap| names.float(key, cap, 1e-3..=1e6))?;
         }
         names.float("attention.scale", scale, 1e-6..=1e3)
+    }
+
+    /// The recurrent layers, if they are of this kind.
+    pub(super) fn recurrent_as<M: Mixer>(&self) -> Option<&M> {
+        let recurrent: &dyn Any = self.recurrent.as_deref()?;
+        recurrent.downcast_ref()
     }
 
     /// The eps of a norm. The residual is kept divided by `residual_scale`, so that its updates need no factor. Its

@@ -1,21 +1,22 @@
 //! Writes a checkpoint as a GGUF file, which `gguf.rs` reads, and llama.cpp too if it knows the parts.
 
-mod delta;
 mod limits;
 mod metadata;
 mod readback;
 
 use super::checkpoint::Checkpoint;
-use super::config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
+use super::config::{Block, DecoderConfig, RopeConfig, RopeScaling};
 use super::family::Family;
 use super::fused;
+use super::layers::heads::{Heads, Part};
+use super::layers::layer;
+use super::layers::tensors::{Divisors, Kind};
 use crate::base::{Bytes, Error, Result, Status};
 use crate::formats::gguf::writer::{Meta, write_file};
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::pack::requantize;
 use crate::kernels::{DType, Matrix, Pool, isa};
 use crate::ops::{ConvShape, RopeStyle};
-use delta::{Heads, Part};
 use metadata::metadata;
 use std::io::Write;
 use std::path::Path;
@@ -29,59 +30,6 @@ pub struct ExportTypes {
     pub weights: Option<DType>,
     /// Type of the embedding and the head, as for `weights`.
     pub embedding: Option<DType>,
-}
-
-/// Kind of a tensor in the file.
-#[derive(Clone, Copy)]
-enum Kind {
-    /// A norm's weights and the offset to add to them.
-    Norm {
-        len: usize,
-        offset: f32,
-    },
-    /// `heads` is set if the rows are reordered within each head (q and k).
-    Bias {
-        len: usize,
-        heads: Option<usize>,
-    },
-    Projection {
-        rows: usize,
-        cols: usize,
-        heads: Option<usize>,
-    },
-    /// The embedding or the head.
-    Table {
-        rows: usize,
-        cols: usize,
-    },
-    Router {
-        rows: usize,
-        cols: usize,
-    },
-    /// The one row that weighs the shared expert.
-    Gate {
-        cols: usize,
-    },
-    /// All experts' matrices of one part.
-    Experts {
-        count: usize,
-        rows: usize,
-        cols: usize,
-    },
-    /// A part of a layer of Gated DeltaNet.
-    Delta(Heads, Part),
-    /// A short convolution.
-    Convolution(ConvShape),
-    /// Divisors of frequencies.
-    RopeFactors(Divisors),
-}
-
-/// The contexts that divisors of frequencies belong to: any (Llama 3's scaling), or LongRoPE's short and long ones.
-#[derive(Clone, Copy)]
-enum Divisors {
-    Any,
-    Short,
-    Long,
 }
 
 /// Writes `files` to `path`. `extra` has further metadata pairs (tokenizer, chat template). `progress` is called with
@@ -133,25 +81,6 @@ pub fn export(
     write_file(path, &pairs, &tensors, data, |written| readback::check(written, &config, files.what()))
 }
 
-impl Kind {
-    /// Dimensions in ggml's order.
-    fn dims(self, c: &DecoderConfig) -> Vec<u64> {
-        match self {
-            Kind::Norm { len, .. } | Kind::Bias { len, .. } => vec![len as u64],
-            Kind::Projection { rows, cols, .. }
-            | Kind::Router { rows, cols }
-            | Kind::Table { rows, cols } => {
-                vec![cols as u64, rows as u64]
-            }
-            Kind::Gate { cols } => vec![cols as u64],
-            Kind::Delta(heads, part) => heads.dims(part, c.hidden),
-            Kind::Convolution(shape) => vec![shape.kernel as u64, shape.channels as u64],
-            Kind::Experts { count, rows, cols } => vec![cols as u64, rows as u64, count as u64],
-            Kind::RopeFactors(_) => vec![c.described().dims as u64 / 2],
-        }
-    }
-}
-
 /// All tensors that `c` asks for, by name. `turn`: the rows of q and k are reordered.
 fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> bool) -> Vec<(String, Kind)> {
     let (hidden, vocab) = (c.hidden, c.vocab_size);
@@ -176,69 +105,9 @@ fn items(c: &DecoderConfig, family: &Family, turn: bool, has: &dyn Fn(&str) -> b
     }
     for layer in 0..c.layers {
         let mut add = |part, kind| items.push((format!("blk.{layer}.{part}"), kind));
-        let heads = c.delta.filter(|_| c.blocks[layer].recurrent).map(|shape| Heads::new(shape, family));
-        heads.into_iter().for_each(|heads| delta::items(heads, family, &mut add));
-        layer_items(c, layer, turn, &mut add);
+        layer::tensors(c, layer, family, turn, &mut add);
     }
     items
-}
-
-fn layer_items(c: &DecoderConfig, layer: usize, turn: bool, add: &mut dyn FnMut(String, Kind)) {
-    let Parts { projection_norms, qkv_bias, output_bias, ffn_bias } = c.parts;
-    let norms = c.norms.iter().filter(|part| c.has_norm(layer, part));
-    for (part, len) in norms.filter_map(|part| Some((part, c.norm_width(part)?))) {
-        add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
-        if c.family.layer_norms {
-            add(format!("{part}.bias"), Kind::Bias { len, heads: None });
-        }
-    }
-    let experts = c.experts.filter(|_| c.blocks[layer].sparse);
-    experts.iter().for_each(|experts| expert_items(c, experts, add));
-    let heads = |part| match part {
-        "attn_q" => Some(c.attention.heads).filter(|_| turn),
-        "attn_k" => Some(c.attention.kv_heads).filter(|_| turn),
-        _ => None,
-    };
-    let mut products = Vec::new();
-    if !c.blocks[layer].recurrent {
-        products.extend(c.qkv_products().into_iter().map(|(part, rows)| (part, rows, c.hidden, qkv_bias)));
-        products.push(("attn_output", c.hidden, c.attention_width(), output_bias));
-    }
-    if let Some(shape) = c.conv.filter(|_| c.blocks[layer].recurrent) {
-        add("shortconv.conv.weight".into(), Kind::Convolution(shape));
-        products.push(("shortconv.in_proj", 3 * shape.channels, c.hidden, false));
-        products.push(("shortconv.out_proj", c.hidden, shape.channels, false));
-    }
-    if experts.is_none() {
-        products.extend(
-            c.gate_up_products(c.ffn).into_iter().map(|(part, rows)| (part, rows, c.hidden, ffn_bias)),
-        );
-        products.push(("ffn_down", c.hidden, c.ffn, ffn_bias));
-    }
-    for (part, rows, cols, bias) in products {
-        let heads = heads(part);
-        add(format!("{part}.weight"), Kind::Projection { rows, cols, heads });
-        if bias {
-            add(format!("{part}.bias"), Kind::Bias { len: rows, heads });
-        }
-        if projection_norms {
-            add(format!("{part}_norm_in.weight"), Kind::Norm { len: cols, offset: 0.0 });
-        }
-    }
-}
-
-fn expert_items(c: &DecoderConfig, experts: &ExpertsConfig, add: &mut dyn FnMut(String, Kind)) {
-    let (hidden, ExpertsConfig { count, width, shared, .. }) = (c.hidden, *experts);
-    add("ffn_gate_inp.weight".into(), Kind::Router { rows: count, cols: hidden });
-    add("ffn_gate_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
-    add("ffn_up_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
-    add("ffn_down_exps.weight".into(), Kind::Experts { count, rows: hidden, cols: width });
-    let Some(width) = shared else { return };
-    let product = |rows, cols| Kind::Projection { rows, cols, heads: None };
-    add("ffn_gate_inp_shexp.weight".into(), Kind::Gate { cols: hidden });
-    add("ffn_gate_shexp.weight".into(), product(width, hidden));
-    add("ffn_up_shexp.weight".into(), product(width, hidden));
-    add("ffn_down_shexp.weight".into(), product(hidden, width));
 }
 
 struct Source<'a> {
@@ -316,11 +185,14 @@ impl Source<'_> {
             self.files.matrix(self.pool, name, rows as usize, cols as usize)
         };
         match (part, &dims[..]) {
-            (Part::Vector, [len]) => heads.vector(&self.files.vector(name, *len as usize)?, out),
-            (Part::Convolution, [cols, rows]) => heads.convolution(read(name, *rows, *cols)?, out),
+            (Part::Vector, [len]) => floats(out, heads.vector(&self.files.vector(name, *len as usize)?)),
+            (Part::Convolution, [cols, rows]) => {
+                in_f32(&heads.reordered(part, read(name, *rows, *cols)?)?, out)
+            }
             (Part::Gates, [cols, both]) => {
                 let [rates, decays] = fused::parts_of(name).unwrap_or_default();
-                heads.gates(&read(&rates, both / 2, *cols)?, &read(&decays, both / 2, *cols)?, out)
+                let gates = heads.gates(&read(&rates, both / 2, *cols)?, &read(&decays, both / 2, *cols)?)?;
+                self.matrix(&gates, out)
             }
             (Part::Gate, [cols, rows]) => {
                 self.matrix(&heads.reordered(part, read(name, *rows, *cols)?)?, out)

@@ -1,9 +1,16 @@
 //! Products of Gated DeltaNet that a file has in one matrix, with the rows of each key head side by side: of the inputs
 //! [q, k, v, z], of the gates [rate, decay]. The decoder takes all of q, then all of k, and so on.
 
+use super::config::DecoderConfig;
+use super::layers::delta_net::{DeltaConfig, GATES};
 use crate::base::{Bytes, Error, Result};
 use crate::kernels::Matrix;
 use crate::ops::DeltaShape;
+
+/// The shape of the layers of Gated DeltaNet, if their files have products in pieces.
+pub(super) fn shape(c: &DecoderConfig) -> Option<&DeltaShape> {
+    c.recurrent_as::<DeltaConfig>().filter(|delta| delta.fused).map(|delta| &delta.shape)
+}
 
 /// Number of rows that each part has in a key head, and which parts a product takes.
 struct Parts {
@@ -25,8 +32,7 @@ fn parts(part: &str, shape: &DeltaShape) -> Option<Parts> {
     Some(Parts { rows, taken })
 }
 
-/// GGUF's names of the matrices, without the layer. Files of old converters have the inputs in one, too.
-pub(super) const GATES: &str = "ssm_ba.weight";
+/// GGUF's name, without the layer, of a matrix that has the inputs, in files of old converters.
 const INPUTS: &str = "ssm_in.weight";
 
 /// GGUF's name of the matrix that has the product `tensor` in pieces.

@@ -3,13 +3,15 @@
 mod encoder;
 mod latent;
 mod layers;
-mod mamba;
+mod metadata;
 mod rope;
 mod score;
 
+pub(crate) use metadata::Metadata;
+
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
+use super::config::{DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
 use super::encoder::EncoderConfig;
 use super::family::{ExpertDefaults, FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
@@ -18,26 +20,20 @@ use super::keys::{
     NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_COUNTS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, SHARED_COUNT,
     TEMPERATURE, USED_GROUPS,
 };
+use super::layers::delta_net::DeltaDefaults;
+use super::layers::recurrent::Recurrent;
 use super::names::Names;
 use super::namespaces;
 use super::rotation::{self, Rotations};
 use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
-use crate::formats::gguf::{FromMetadata, Gguf, expert};
+use crate::formats::gguf::{Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{Activation, AttentionShape, Choice, ConvShape, DeltaShape, Gate, Groups};
+use crate::ops::{Activation, AttentionShape, Choice, Gate, Groups};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
+use metadata::size;
+use std::ops::Deref;
 use std::sync::Arc;
-
-/// The value of an integer key, which may be absent if there is a `default`.
-fn size(gguf: &Gguf, key: &str, default: Option<usize>) -> Result<usize> {
-    let value = match (gguf.find::<u64>(key)?, default) {
-        (Some(value), _) => value,
-        (None, Some(default)) => default as u64,
-        (None, None) => gguf.get(key)?,
-    };
-    Ok(usize::try_from(value).unwrap_or(usize::MAX))
-}
 
 /// The value of a float or integer key; NaN if the key has another type.
 fn number(gguf: &Gguf, key: &str) -> Option<f64> {
@@ -70,7 +66,8 @@ impl Checkpoint for Gguf {
         })?;
         namespaces::check(self, &[architecture, rotation::PREFIX], warn)?;
         let key = |key: &str| format!("{architecture}.{key}");
-        let keys = Keys { gguf: self, family, names: &Names { what: self.what(), key: &key } };
+        let names = Names { what: self.what(), key: &key };
+        let keys = Keys { of: Metadata { gguf: self, names: &names }, family };
         let mut config = keys.config(architecture)?;
         config.rotations = Rotations::read(self)?;
         config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(self, key), self.what(), warn);
@@ -120,13 +117,17 @@ impl Checkpoint for Gguf {
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
-        if mamba::has(self)? { mamba::vector(self, tensor, len) } else { self.vector_f32(tensor, len) }
+        match recurrent(self)? {
+            Some(kind) => kind.vector(self, tensor, len),
+            None => self.vector_f32(tensor, len),
+        }
     }
 
     fn names(&self) -> Result<Vec<String>> {
         let architecture: &str = self.get("general.architecture")?;
         let long = rope::kind(self, architecture)? == Some(rope::LONG);
-        let mamba = mamba::has(self)?;
+        let kind = recurrent(self)?;
+        let delta = Family::of_gguf(architecture).and_then(|family| family.recurrent_as::<DeltaDefaults>());
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
@@ -134,11 +135,10 @@ impl Checkpoint for Gguf {
             if in_config || self.is_scale(name) {
                 continue;
             }
-            let parts = fused::parts_of(name).filter(|_| !mamba);
+            let parts = fused::parts_of(name).filter(|_| delta.is_some());
             match parts.filter(|parts| !parts.iter().any(|part| self.tensor(part).is_some())) {
                 Some(parts) => names.extend(parts),
-                None if mamba => names.push(mamba::canonical(name)),
-                None => names.push(name.clone()),
+                None => names.push(kind.map_or_else(|| name.clone(), |kind| kind.usual_name(name))),
             }
         }
         Ok(names)
@@ -162,17 +162,23 @@ impl Checkpoint for Gguf {
     }
 }
 
+/// The recurrent layers of the file's family, if it has any.
+fn recurrent(gguf: &Gguf) -> Result<Option<&'static dyn Recurrent>> {
+    let family = Family::of_gguf(gguf.get("general.architecture")?);
+    Ok(family.and_then(|family| family.recurrent))
+}
+
 /// A product that the file has in pieces of another matrix; `None` if it has it as it is.
 fn gathered(gguf: &Gguf, pool: &Pool, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
     let whole = fused::whole_of(tensor).filter(|_| gguf.tensor(tensor).is_none());
     let Some(whole) = whole.filter(|whole| gguf.tensor(whole).is_some()) else { return Ok(None) };
     let config = Checkpoint::config(gguf, &|_| ())?;
-    let shape = config.delta.filter(|_| config.family.delta.is_some_and(|delta| delta.fused));
-    let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, &shape)?))) else {
+    let shape = fused::shape(&config);
+    let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, shape)?))) else {
         return Ok(None);
     };
     let raw = gguf.matrix(&whole, rows, cols)?;
-    let made = fused::gather(tensor, &shape, &raw).and_then(|matrix| pack::prepare(pool, matrix));
+    let made = fused::gather(tensor, shape, &raw).and_then(|matrix| pack::prepare(pool, matrix));
     raw.data.release_pages();
     made.map(Some)
         .map_err(|e| Error::new(e.status, format!("{}: tensor '{whole}': {}", gguf.what(), e.message)))
@@ -198,11 +204,18 @@ fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<
     }
 }
 
-/// Access to the keys `<architecture>.<key>` of one file.
+/// The metadata of one file, as its family has them.
 struct Keys<'a> {
-    gguf: &'a Gguf,
+    of: Metadata<'a>,
     family: &'static Family,
-    names: &'a Names<'a>,
+}
+
+impl<'a> Deref for Keys<'a> {
+    type Target = Metadata<'a>;
+
+    fn deref(&self) -> &Metadata<'a> {
+        &self.of
+    }
 }
 
 impl<'a> Keys<'a> {
@@ -227,8 +240,10 @@ impl<'a> Keys<'a> {
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
         let scales = &self.family.scales;
-        let (delta, conv) = (self.delta(&mut blocks)?, self.conv(hidden, &mut blocks)?);
-        let mamba = self.mamba(&mut blocks)?;
+        let recurrent = match self.family.recurrent {
+            Some(kind) => kind.read_gguf(self, hidden, &mut blocks)?,
+            None => None,
+        };
         let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
         let sparse = |index| experts.is_some() && index >= dense;
         blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
@@ -251,9 +266,7 @@ impl<'a> Keys<'a> {
             latent,
             global,
             layer_inputs: self.layer_inputs()?,
-            delta,
-            conv,
-            mamba,
+            recurrent,
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
@@ -277,23 +290,6 @@ impl<'a> Keys<'a> {
         config.check(self.names).map(|()| config)
     }
 
-    fn full(&self, key: &str) -> String {
-        (self.names.key)(key)
-    }
-
-    fn find<T: FromMetadata<'a>>(&self, key: &str) -> Result<Option<T>> {
-        self.gguf.find(&self.full(key))
-    }
-
-    /// An integer. The key may be absent if there is a `default`.
-    fn size(&self, key: &str, default: Option<usize>) -> Result<usize> {
-        size(self.gguf, &self.full(key), default)
-    }
-
-    fn float(&self, key: &str, default: f32) -> Result<f32> {
-        Ok(self.find(key)?.unwrap_or(default))
-    }
-
     fn heads(&self) -> Result<usize> {
         let heads = self.size("attention.head_count", None)?;
         self.names.within("attention.head_count", heads, HEADS)?;
@@ -304,7 +300,7 @@ impl<'a> Keys<'a> {
         let heads = self.heads()?;
         let kv_heads = match self.family.global_heads {
             true => self.kv_heads_of(layers, true)?,
-            false => match self.kv_heads(layers)? {
+            false => match self.kv_heads(layers, self.family.recurrent.is_some())? {
                 Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
                 None => self.size("attention.head_count_kv", Some(heads))?,
             },
@@ -440,59 +436,6 @@ impl<'a> Keys<'a> {
         default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))
     }
 
-    /// The KV heads of each layer, 0 in layers of short convolutions or Mamba-2. `None`: one number is for all layers.
-    fn kv_heads(&self, layers: usize) -> Result<Option<Vec<usize>>> {
-        const KEY: &str = "attention.head_count_kv";
-        let Ok(Some(list)) = self.find::<Vec<i32>>(KEY) else { return Ok(None) };
-        let most = list.iter().copied().max().unwrap_or(0);
-        let may_lack = self.family.conv.is_some() || self.family.mamba.is_some();
-        if list.len() != layers || list.iter().any(|n| *n != most && !(*n == 0 && may_lack)) {
-            let or = if may_lack { "0 or " } else { "" };
-            let why = format!("it must be {or}the same number for each of {layers} layers");
-            return Err(self.names.bad(KEY, format_args!("a list of {}", list.len()), &why));
-        }
-        Ok(Some(list.into_iter().map(|n| usize::try_from(n).unwrap_or(0)).collect()))
-    }
-
-    /// The shape of the short convolutions, if there are any; their layers are marked in `blocks`.
-    fn conv(&self, hidden: usize, blocks: &mut [Block]) -> Result<Option<ConvShape>> {
-        let by_layer = self.family.conv.map_or(Ok(None), |_| self.kv_heads(blocks.len()))?;
-        let Some(by_layer) = by_layer else { return Ok(None) };
-        blocks.iter_mut().zip(by_layer).for_each(|(block, kv_heads)| block.recurrent = kv_heads == 0);
-        if !blocks.iter().any(|block| block.recurrent) {
-            return Ok(None);
-        }
-        Ok(Some(ConvShape { channels: hidden, kernel: self.size("shortconv.l_cache", None)? }))
-    }
-
-    /// The shape of the layers of Gated DeltaNet, if the family has any; they are marked in `blocks`.
-    fn delta(&self, blocks: &mut [Block]) -> Result<Option<DeltaShape>> {
-        let Some(defaults) = self.family.delta else { return Ok(None) };
-        let every = self.size("full_attention_interval", Some(defaults.every))?;
-        self.names.within("full_attention_interval", every, LAYERS)?;
-        for (index, block) in blocks.iter_mut().enumerate() {
-            block.recurrent = !(index + 1).is_multiple_of(every);
-        }
-        if !blocks.iter().any(|block| block.recurrent) {
-            return Ok(None);
-        }
-        let value_heads = self.size("ssm.time_step_rank", None)?;
-        let inner = self.size("ssm.inner_size", None)?;
-        if value_heads == 0 || !inner.is_multiple_of(value_heads) {
-            let why = format!("it must be a multiple of ssm.time_step_rank, {value_heads}");
-            return Err(self.names.bad("ssm.inner_size", inner, &why));
-        }
-        let shape = DeltaShape {
-            key_heads: self.size("ssm.group_count", None)?,
-            value_heads,
-            key_dim: self.size("ssm.state_size", None)?,
-            value_dim: inner / value_heads,
-            kernel: self.size("ssm.conv_kernel", None)?,
-            order: defaults.order,
-        };
-        Ok(Some(shape))
-    }
-
     /// In llama.cpp's numbers. 0 means that hidden states are not pooled.
     fn pooling(&self) -> Result<Pooling> {
         match self.find::<u32>("pooling_type")? {
@@ -501,10 +444,6 @@ impl<'a> Keys<'a> {
             Some(2) => Ok(Pooling::First),
             Some(other) => Err(self.names.unsupported("pooling_type", other)),
         }
-    }
-
-    fn has(&self, layer: usize, part: &str) -> bool {
-        self.gguf.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 
     /// The norms of the family, and those of its optional ones that the layer has.

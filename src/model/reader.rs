@@ -5,6 +5,7 @@ mod score;
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
+use super::layers::delta_net::DeltaConfig;
 use crate::base::{Error, Result, Status, reserve};
 use crate::formats::gguf::expert;
 use crate::kernels::gemm::formats::dequantize_row;
@@ -128,8 +129,14 @@ impl<'a> Reader<'a> {
         }
         let fold = match &c.rotations {
             Some(rotations) => {
+                let delta = c.recurrent_as::<DeltaConfig>();
                 let names: Vec<_> = wanted.iter().map(|(name, _)| format!("{name}.weight")).collect();
-                rotations.of(names.iter().map(String::as_str), cols, c.delta.as_ref(), self.files.what())?
+                rotations.of(
+                    names.iter().map(String::as_str),
+                    cols,
+                    delta.map(|delta| &delta.shape),
+                    self.files.what(),
+                )?
             }
             None => None,
         };

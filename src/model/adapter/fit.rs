@@ -8,6 +8,8 @@ use crate::model::DecoderConfig;
 use crate::model::export::source_row;
 use crate::model::fused;
 use crate::model::hf::names;
+use crate::model::layers::delta_net::{DeltaConfig, DeltaDefaults};
+use crate::model::layers::mamba::MambaConfig;
 use crate::ops::lora::Pairs;
 use crate::ops::pass::Product;
 use crate::ops::{HeadOrder, Lora, RopeStyle};
@@ -151,12 +153,12 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
         return Err(refused("the model's family has no such product"));
     }
     check_form(&names[0], peft, c).map_err(refused)?;
-    let pieces = c.delta.filter(|_| peft && c.family.delta.is_some_and(|delta| delta.fused));
+    let pieces = fused::shape(c).filter(|_| peft);
     let piece = |(at, name): (usize, &String)| {
         let tensor = format!("{name}.weight");
-        let b = match pieces.and_then(|shape| Some((shape, fused::rows(&tensor, &shape)?))) {
+        let b = match pieces.and_then(|shape| Some((shape, fused::rows(&tensor, shape)?))) {
             Some((shape, rows)) if names.len() > 1 && rows == part.b.rows => {
-                fused::gather(&tensor, &shape, &part.b)?
+                fused::gather(&tensor, shape, &part.b)?
             }
             _ => some_rows(&part.b, at, names.len())?,
         };
@@ -170,8 +172,9 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
 fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<(), &'static str> {
     let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
     let recurrent = layer.and_then(|layer| c.blocks.get(layer)).is_some_and(|block| block.recurrent);
-    if let (Some(shape), Some(defaults)) = (c.delta.filter(|_| recurrent), c.family.delta) {
-        let own = if peft { HeadOrder::Grouped } else { defaults.order };
+    let delta = c.recurrent_as::<DeltaConfig>().filter(|_| recurrent);
+    if let (Some(delta), Some(defaults)) = (delta, c.family.recurrent_as::<DeltaDefaults>()) {
+        let (shape, own) = (delta.shape, if peft { HeadOrder::Grouped } else { defaults.order });
         if own != shape.order
             && shape.key_heads > 1
             && shape.value_heads > shape.key_heads
@@ -183,9 +186,9 @@ fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<
             );
         }
     }
-    let factors = c.family.mamba.is_some_and(|mamba| mamba.multipliers);
-    let in_weights = c.mamba.is_some_and(|mamba| mamba.inputs == [1.0; 5] && mamba.output == 1.0);
-    match factors && peft == in_weights {
+    let mamba = c.recurrent_as::<MambaConfig>();
+    let in_weights = mamba.is_some_and(|mamba| mamba.inputs == [1.0; 5] && mamba.output == 1.0);
+    match c.family.multipliers && peft == in_weights {
         true => Err(
             "the model's factors are in the weights of GGUF files, and not in those of folders; open a folder \
                      with PEFT's adapters, and a GGUF file with those in GGUF",

@@ -1,14 +1,14 @@
 //! The metadata of a decoder's file.
 
-use super::delta;
 use crate::base::{Error, Result};
 use crate::formats::gguf::writer::Meta;
 use crate::model::Pooling;
 use crate::model::config::{DecoderConfig, ExpertsConfig, RopeScaling};
 use crate::model::family::{Family, Rotation, ScaleSizes, Scales, Windows};
+use crate::model::keys::SECTIONS;
 use crate::model::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::model::score::{ScoreRows, names_qwen3_reranker};
-use crate::ops::{Activation, ConvShape, Temperature};
+use crate::ops::{Activation, Temperature};
 
 /// Also the length by which queries grow.
 const ORIGINAL_CONTEXT: &str = "rope.scaling.original_context_length";
@@ -45,15 +45,17 @@ pub(super) fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String
         (key("rope.freq_base"), Meta::F32(c.described().base)),
     ];
     pairs.extend(sizes.map(|(name, n)| (key(name), Meta::U32(n as u32))));
-    if let Some(ConvShape { kernel, .. }) = c.conv {
-        let heads = c.blocks.iter().map(|block| if block.recurrent { 0 } else { a.kv_heads as i32 });
-        pairs.retain(|(name, _)| *name != key("attention.head_count_kv"));
-        pairs.push((key("attention.head_count_kv"), Meta::I32s(heads.collect())));
-        pairs.push((key("shortconv.l_cache"), Meta::U32(kernel as u32)));
+    let recurrent = match (&c.recurrent, family.recurrent) {
+        (Some(layers), _) => layers.write_keys(c, family)?,
+        (None, kind) => kind.map(|kind| kind.keys_without()).unwrap_or_default(),
+    };
+    for (name, value) in recurrent {
+        pairs.retain(|(own, _)| *own != key(name));
+        pairs.push((key(name), value));
     }
     pairs.extend(scaling(&c.described().scaling)?.into_iter().map(|(name, value)| (key(name), value)));
     pairs.extend(windows(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
-    pairs.extend(delta::metadata(c, family)?.into_iter().map(|(name, value)| (key(name), value)));
+    pairs.extend(sections(c, family).map(|value| (key(SECTIONS), value)));
     if let Some(ExpertsConfig { count, width, shared, choice, .. }) = c.experts {
         if c.blocks.iter().any(|block| !block.sparse) {
             return Err(Error::unsupported("layers with experts beside others have no key in GGUF"));
@@ -113,6 +115,12 @@ fn factors(c: &DecoderConfig, family: &Family) -> Vec<(&'static str, Meta)> {
         _ => None,
     };
     given.chain(limit).collect()
+}
+
+/// The pairs of a head that rotate by time, height and width in turn.
+fn sections(c: &DecoderConfig, family: &Family) -> Option<Meta> {
+    let pairs_of = |axis| ((c.ropes[0].dims / 2 + 2 - axis) / 3) as i32;
+    family.rope_sections.then(|| Meta::I32s(vec![pairs_of(0), pairs_of(1), pairs_of(2), 0]))
 }
 
 fn scaling(scaling: &RopeScaling) -> Result<Vec<(&'static str, Meta)>> {

@@ -6,7 +6,7 @@ use crate::formats::gguf::Gguf;
 use crate::model::Checkpoint;
 use crate::model::config::{Block, DecoderConfig, RopeConfig};
 use crate::model::family::Family;
-use crate::ops::{AttentionShape, DeltaShape, HeadOrder};
+use crate::ops::AttentionShape;
 use std::fmt::Debug;
 use std::path::Path;
 
@@ -35,19 +35,7 @@ fn compare(of: &DecoderConfig, file: &DecoderConfig, factors: Option<&[f32]>, wh
     same.family(of.family, file.family)?;
     // All fields but names, those that are refused before (`limits`), and what is written in the file's own order or form:
     // rows, norms' offsets, blocks behind the layers.
-    equal!(
-        vocab_size,
-        context_length,
-        layers,
-        hidden,
-        ffn,
-        experts,
-        latent,
-        layer_inputs,
-        conv,
-        mamba,
-        rms_eps
-    );
+    equal!(vocab_size, context_length, layers, hidden, ffn, experts, latent, layer_inputs, rms_eps);
     equal!(
         activation,
         embedding_scale,
@@ -61,9 +49,8 @@ fn compare(of: &DecoderConfig, file: &DecoderConfig, factors: Option<&[f32]>, wh
     );
     same.attention(&of.attention, &file.attention)?;
     same.value("global", &of.global.is_some(), &file.global.is_some())?;
-    // Value heads are written in the file's order.
-    let unordered = |delta: &DeltaShape| DeltaShape { order: HeadOrder::Grouped, ..*delta };
-    same.value("delta", &of.delta.as_ref().map(unordered), &file.delta.as_ref().map(unordered))?;
+    let recurrent = |c: &DecoderConfig| c.recurrent.as_ref().map(|layers| layers.kept());
+    same.value("recurrent", &recurrent(of), &recurrent(file))?;
     of.blocks.iter().zip(&file.blocks).enumerate().try_for_each(|(layer, (block, other))| {
         same.layer(layer, of, file)?;
         match block.recurrent {

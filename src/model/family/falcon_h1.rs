@@ -2,7 +2,8 @@
 //! their weights.
 
 use super::llama::LLAMA;
-use super::{BASE, Defaults, Factor, Family, MambaDefaults, ONE, Scales};
+use super::{BASE, Defaults, Factor, Family, ONE, Scales};
+use crate::model::layers::mamba::MambaDefaults;
 
 pub(super) const FALCON_H1: Family = Family {
     gguf: &["falcon-h1"],
@@ -24,7 +25,8 @@ pub(super) const FALCON_H1: Family = Family {
         ..BASE.scales
     },
     biases: LLAMA.biases,
-    mamba: Some(MambaDefaults { beside: true, norm: None, multipliers: true }),
+    recurrent: Some(&MambaDefaults { beside: true, norm: None }),
+    multipliers: true,
     defaults: Defaults { rms_eps: 1e-5, ..BASE.defaults },
     ..BASE
 };

@@ -3,15 +3,15 @@
 
 use super::granite::GRANITE;
 use super::granitemoe::GRANITEMOE;
-use super::{Defaults, ExpertDefaults, Family, MambaDefaults};
-use crate::model::config::GateNorm;
+use super::{Defaults, ExpertDefaults, Family};
+use crate::model::layers::mamba::{GateNorm, MambaDefaults};
 
 pub(super) const GRANITEMOEHYBRID: Family = Family { dense: Some(&DENSE), ..ALL };
 
 const ALL: Family = Family {
     gguf: &["granitehybrid"],
     hf: Some("granitemoehybrid"),
-    mamba: Some(MambaDefaults { beside: false, norm: Some(GateNorm::AfterGate), multipliers: false }),
+    recurrent: Some(&MambaDefaults { beside: false, norm: Some(GateNorm::AfterGate) }),
     experts: match GRANITEMOE.experts {
         Some(experts) => Some(ExpertDefaults { optional: true, ..experts }),
         None => None,

@@ -1,6 +1,7 @@
 //! LFM2 (Liquid AI, arXiv 2511.23404): gated short convolutions, and layers of attention between them.
 
-use super::{BASE, ConvDefaults, Defaults, Family};
+use super::{BASE, Defaults, Family};
+use crate::model::layers::short_conv::ConvDefaults;
 
 pub(super) const LFM2: Family = Family {
     gguf: &["lfm2"],
@@ -14,19 +15,17 @@ pub(super) const LFM2: Family = Family {
     final_norm: ("embedding_norm", "token_embd_norm"),
     products: &[
         ("self_attn.out_proj", "attn_output"),
-        ("conv.in_proj", "shortconv.in_proj"),
-        ("conv.conv", "shortconv.conv"),
-        ("conv.out_proj", "shortconv.out_proj"),
         ("feed_forward.w1", "ffn_gate"),
         ("feed_forward.w3", "ffn_up"),
         ("feed_forward.w2", "ffn_down"),
     ],
-    conv: Some(ConvDefaults { kernel: 3, rounds_width: true }),
+    recurrent: Some(&ConvDefaults { kernel: 3 }),
     defaults: Defaults {
         eps_key: "norm_eps",
         rms_eps: 1e-5,
         rope_theta: 1_000_000.0,
         tied: true,
+        scales_ffn: true,
         ..BASE.defaults
     },
     ..BASE

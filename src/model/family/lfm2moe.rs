@@ -2,13 +2,12 @@
 //! probability changes the choice alone.
 
 use super::lfm2::LFM2;
-use super::{ConvDefaults, ExpertDefaults, Family};
+use super::{Defaults, ExpertDefaults, Family};
 use crate::ops::Gate;
 
 pub(super) const LFM2MOE: Family = Family {
     gguf: &["lfm2moe"],
     hf: Some("lfm2_moe"),
-    conv: Some(ConvDefaults { kernel: 3, rounds_width: false }),
     experts: Some(ExpertDefaults {
         renormalize: true,
         renormalize_gguf: true,
@@ -20,5 +19,6 @@ pub(super) const LFM2MOE: Family = Family {
         parts: ["w1", "w3", "w2"],
         ..ExpertDefaults::SOFTMAX
     }),
+    defaults: Defaults { scales_ffn: false, ..LFM2.defaults },
     ..LFM2
 };

@@ -2,7 +2,8 @@
 //! norms on both sides of each part.
 
 use super::lfm2::LFM2;
-use super::{ConvDefaults, Defaults, Family, K_NORM, Q_NORM, Rotation, Windows};
+use super::{Defaults, Family, K_NORM, Q_NORM, Rotation, Windows};
+use crate::model::layers::short_conv::ConvDefaults;
 
 pub(super) const LFM3: Family = Family {
     gguf: &["lfm3"],
@@ -18,9 +19,6 @@ pub(super) const LFM3: Family = Family {
     final_norm: ("embedding_norm", "output_norm"),
     products: &[
         ("self_attn.gate_proj", "attn_gate"),
-        ("conv.in_proj", "shortconv.in_proj"),
-        ("conv.conv", "shortconv.conv"),
-        ("conv.out_proj", "shortconv.out_proj"),
         ("feed_forward.w1", "ffn_gate"),
         ("feed_forward.w3", "ffn_up"),
         ("feed_forward.w2", "ffn_down"),
@@ -32,8 +30,8 @@ pub(super) const LFM3: Family = Family {
         own_beside: false,
         gguf_default: None,
     },
-    conv: Some(ConvDefaults { kernel: 7, rounds_width: false }),
+    recurrent: Some(&ConvDefaults { kernel: 7 }),
     head_gates: true,
-    defaults: Defaults { head_dim: Some(128), ..LFM2.defaults },
+    defaults: Defaults { head_dim: Some(128), scales_ffn: false, ..LFM2.defaults },
     ..LFM2
 };

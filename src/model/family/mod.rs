@@ -37,14 +37,13 @@ mod qwen35;
 mod qwen35moe;
 mod qwen3moe;
 mod qwen3next;
-mod recurrent;
 mod seed_oss;
 mod smollm3;
 mod starcoder2;
 
+use super::layers::recurrent::Recurrent;
 use crate::ops::{Activation, AttentionShape, Gate, RopeStyle};
-
-pub(super) use recurrent::{ConvDefaults, DeltaDefaults, MambaDefaults};
+use std::any::Any;
 
 pub(super) use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
 /// All families. If several have a GGUF architecture, its files belong to the first.
@@ -131,12 +130,10 @@ pub struct Family {
     /// Files may have queries grow with their position (`ops::Temperature`).
     pub temperature: bool,
     pub biases: Biases,
-    /// `None`: no layer is of Gated DeltaNet.
-    pub delta: Option<DeltaDefaults>,
-    /// `None`: no layer is a short convolution.
-    pub conv: Option<ConvDefaults>,
-    /// `None`: no layer is of Mamba-2.
-    pub mamba: Option<MambaDefaults>,
+    /// `None`: no layer keeps a state.
+    pub(crate) recurrent: Option<&'static dyn Recurrent>,
+    /// Hugging Face's files may have factors on many parts. GGUF's converter multiplies the weights by them.
+    pub multipliers: bool,
     /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input for
     /// each layer. V heads are normed without weights.
     pub global_heads: bool,
@@ -175,7 +172,7 @@ pub struct Family {
     pub gguf_rope: RopeStyle,
     /// Every `n`th layer does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
     pub still: Option<usize>,
-    /// GGUF files say whether any layer rotates, by `rope.scaling.finetuned`; folders of a family with Mamba-2 by
+    /// GGUF files say whether any layer rotates, by `rope.scaling.finetuned`; folders of a family with recurrent layers by
     /// `position_embedding_type`.
     pub may_stand_still: bool,
     pub defaults: Defaults,
@@ -213,9 +210,8 @@ const BASE: Family = Family {
     },
     temperature: false,
     biases: NO_BIASES,
-    delta: None,
-    conv: None,
-    mamba: None,
+    recurrent: None,
+    multipliers: false,
     global_heads: false,
     layer_scales: false,
     tensors: &[],
@@ -245,6 +241,7 @@ const BASE: Family = Family {
         rms_eps: 1e-6,
         rope_theta: 10_000.0,
         tied: false,
+        scales_ffn: false,
     },
 };
 
@@ -270,6 +267,8 @@ pub struct Defaults {
     pub rms_eps: f32,
     pub rope_theta: f32,
     pub tied: bool,
+    /// The file gives 3/2 of the width of dense feed-forwards, unrounded, unless it says that it does not (LFM2).
+    pub scales_ffn: bool,
 }
 
 /// `num_key_value_heads` if the key is absent.
@@ -568,13 +567,21 @@ impl Family {
         FAMILIES.iter().find(|family| family.hf_whole == Some(model_type)).copied()
     }
 
+    /// The recurrent layers, if they are of this kind.
+    pub(crate) fn recurrent_as<R: Recurrent>(&self) -> Option<&'static R> {
+        let recurrent: &dyn Any = self.recurrent?;
+        recurrent.downcast_ref()
+    }
+
     /// The family under whose architecture a GGUF file says the same as one of this family with `activation`, which
     /// has no key in GGUF.
     pub fn in_gguf(&'static self, activation: Activation) -> Option<&'static Self> {
         let same = |other: &&Self| {
             let names = |family: &Self| family.norms.iter().map(|(_, gguf)| *gguf).collect::<Vec<_>>();
-            let alike = (other.ternary, other.qk_norm, other.experts, other.delta, other.fused)
-                == (self.ternary, self.qk_norm, self.experts, self.delta, self.fused);
+            let recurrent = |family: &Self| format!("{:?}", family.recurrent);
+            let alike = (other.ternary, other.qk_norm, other.experts, other.fused)
+                == (self.ternary, self.qk_norm, self.experts, self.fused)
+                && recurrent(other) == recurrent(self);
             other.activation == activation && alike && names(other) == names(self)
         };
         let kind = std::mem::discriminant;

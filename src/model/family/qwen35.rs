@@ -1,7 +1,8 @@
 //! Qwen 3.5, 3.6 and 3.8, and Bonsai 27B: three layers of Gated DeltaNet, then one of attention with a gate on its
 //! output. The text part alone.
 
-use super::{ATTENTION_BIASES, BASE, Defaults, DeltaDefaults, Family, K_NORM, PRE_NORMS, Q_NORM};
+use super::{ATTENTION_BIASES, BASE, Defaults, Family, K_NORM, PRE_NORMS, Q_NORM};
+use crate::model::layers::delta_net::DeltaDefaults;
 use crate::ops::HeadOrder;
 
 pub(super) const DELTA: DeltaDefaults = DeltaDefaults {
@@ -22,7 +23,7 @@ pub(super) const QWEN35: Family = Family {
     norms: &[PRE_NORMS[0], Q_NORM, K_NORM, ("post_attention_layernorm", "post_attention_norm")],
     ffn_norm: "post_attention_norm",
     biases: ATTENTION_BIASES,
-    delta: Some(DELTA),
+    recurrent: Some(&DELTA),
     attention_gate: true,
     rotated: Some(0.25),
     rope_sections: true,

@@ -1,15 +1,13 @@
 //! From `config.json` to a decoder's configuration.
 
-use super::delta;
 use super::experts;
 use super::fields::Fields;
 use super::latent;
 use super::layers;
-use super::mamba::{self, Multipliers};
+use super::multipliers::Multipliers;
 use super::ordinary::ORDINARY;
 use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
-use super::short_conv;
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, LatentConfig, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
@@ -121,7 +119,7 @@ impl Config {
             return Err(config.unsupported("quantization_config", "of this family mxfp4 is not read"));
         }
         if quantization.weights.is_ternary() {
-            if family.fused.qkv || family.conv.is_some() || family.mamba.is_some() {
+            if family.fused.qkv || family.recurrent.is_some_and(|kind| !kind.takes_ternary()) {
                 let why = "of this family no ternary weights are read";
                 return Err(config.unsupported("quantization_config", why));
             }
@@ -131,7 +129,7 @@ impl Config {
             }
         }
         // LFM2's files call it so.
-        let own = match config.flag("tie_embedding")?.filter(|_| family.conv.is_some()) {
+        let own = match config.flag("tie_embedding")? {
             None => config.flag("tie_word_embeddings")?,
             own => own,
         };
@@ -238,7 +236,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         let eps = (family.defaults.eps_key, family.eps_key());
         let own = family.factor_keys().chain([eps]).find(|(_, key)| *key == gguf).map(|(hf, _)| hf);
         let own = own.or_else(|| latent::key(gguf).filter(|_| family.latent));
-        let own = own.or_else(|| mamba::key(gguf).filter(|_| family.mamba.is_some()));
+        let own = own.or_else(|| family.recurrent.and_then(|kind| kind.key(gguf)));
         own.map_or_else(|| key(gguf), str::to_owned)
     };
     let names = Names { what: config.what(), key: &key };
@@ -249,7 +247,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let context = config.need("max_position_embeddings")?;
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let (latent, mut attention) = heads_of(config, family, [hidden, layers], &names)?;
-    let (scales, multipliers) = (&family.scales, Multipliers::read(config, family)?);
+    let (scales, multipliers) = (&family.scales, Multipliers::read(config, family.multipliers)?);
     attention.scale *= multipliers.scores;
     attention.value_eps = Some(rms_eps).filter(|_| family.global_heads);
     let global = layers::global(config, family, &attention, layers)?;
@@ -258,9 +256,10 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let global_dim = global.as_ref().map(|global| global.head_dim);
     let sizes = Sizes { layers, head_dim, global_dim, rotated: head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
-    let delta = delta::read(config, family, &mut blocks)?;
-    let conv = short_conv::read(config, family, hidden, &mut blocks)?;
-    let mamba = mamba::read(config, family, hidden, &mut blocks)?;
+    let recurrent = match family.recurrent {
+        Some(kind) => kind.read_folder(config, family, hidden, &mut blocks)?,
+        None => None,
+    };
     let experts = experts::read(config, family, &mut blocks)?;
     let ffn = ffn(config, family, experts, &blocks)?;
     layers::share(config, family, &mut blocks, ffn, &names)?;
@@ -279,9 +278,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         latent,
         global,
         layer_inputs: layers::inputs(config, family)?,
-        delta,
-        conv,
-        mamba,
+        recurrent,
         blocks,
         ropes,
         rope_style: latent::rope_style(config, family)?,
@@ -330,8 +327,8 @@ fn limited(config: &Fields, family: &Family) -> Result<Activation> {
 
 /// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
 fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
-    if let Some(defaults) = family.conv {
-        return short_conv::ffn(config, defaults);
+    if family.defaults.scales_ffn {
+        return scaled_ffn(config, family);
     }
     let beside = family.experts.is_some_and(|experts| experts.beside);
     match experts.filter(|_| !beside && blocks.iter().all(|block| block.sparse)) {
@@ -340,11 +337,30 @@ fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks:
     }
 }
 
+/// Two thirds of the file's number, rounded up, unless the file says that the number is the width.
+fn scaled_ffn(config: &Fields, family: &Family) -> Result<usize> {
+    let given = match config.size("block_ff_dim")? {
+        Some(width) => width,
+        None => config.need(family.defaults.ffn_key)?,
+    };
+    if !config.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
+        return Ok(given);
+    }
+    const MULTIPLIER: &str = "block_ffn_dim_multiplier";
+    let two_thirds = given.saturating_mul(2) / 3;
+    if config.contains(MULTIPLIER) && !config.is_set(MULTIPLIER) {
+        return Ok(two_thirds);
+    }
+    let width = (f64::from(config.float(MULTIPLIER)?.unwrap_or(1.0)) * two_thirds as f64) as usize;
+    let multiple = config.size("block_multiple_of")?.unwrap_or(256).max(1);
+    Ok(width.checked_next_multiple_of(multiple).unwrap_or(usize::MAX))
+}
+
 /// The activation of feed-forwards.
 fn activation(config: &Fields, family: &Family) -> Result<Activation> {
     let key = family.defaults.activation_key;
     let steep = matches!(family.activation, Activation::SteepSwiGlu { .. });
-    let fixed = steep || family.delta.is_some() || family.mamba.is_some();
+    let fixed = steep || family.recurrent.is_some();
     match config.text(key)? {
         None => limited(config, family),
         Some("silu" | "swish") if steep => limited(config, family),

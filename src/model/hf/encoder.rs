@@ -350,7 +350,7 @@ fn spans(
     layers: usize,
 ) -> Result<(Vec<RopeConfig>, Vec<Block>)> {
     let (window, every) = windows(config, family)?;
-    let slides = rope::slides(config, false, layers)?;
+    let slides = rope::slides(config, None, layers)?;
     let seeing = family.windows.map_or(0, |windows| windows.seeing);
     let sees = |index: usize| match &slides {
         Some(slides) => !slides[index],

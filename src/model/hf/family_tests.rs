@@ -329,7 +329,7 @@ fn short_convolutions() {
     });
     let read = |change: Value| read(&merged(base.clone(), change));
     let decoder = read(json!({})).unwrap().decoder;
-    assert_eq!(decoder.conv, Some(ConvShape { channels: 64, kernel: 3 }));
+    assert_eq!(decoder.recurrent_as(), Some(&ConvShape { channels: 64, kernel: 3 }));
     assert_eq!(decoder.blocks.iter().map(|b| b.recurrent).collect::<Vec<_>>(), [true, true, false, true]);
     let width = |change| read(change).unwrap().decoder.ffn;
     assert_eq!(width(json!({})), 256);
@@ -368,7 +368,7 @@ fn windows_between_convolutions() {
     });
     let read = |change: Value| read(&merged(base.clone(), change));
     let decoder = read(json!({})).unwrap().decoder;
-    assert_eq!(decoder.conv, Some(ConvShape { channels: 64, kernel: 7 }));
+    assert_eq!(decoder.recurrent_as(), Some(&ConvShape { channels: 64, kernel: 7 }));
     let blocks: Vec<_> = decoder.blocks.iter().map(|b| (b.recurrent, b.window, b.rope)).collect();
     assert_eq!(blocks, [(true, None, 0), (false, None, 0), (false, Some(256), 1)]);
     assert_eq!(decoder.ropes[0].scaling, RopeScaling::Proportional { pairs: 8, factor: 1.0 });

@@ -10,7 +10,7 @@ use std::fmt::Display;
 const SHOWN: usize = 60;
 
 /// An object of a JSON file. A `null` counts as an absent field, as everywhere in transformers.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     map: &'a Map<String, Value>,
     /// Name of the file in errors.
     what: &'a str,
@@ -23,23 +23,23 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// `BadModel` if `value` is not an object.
-    pub(super) fn new(value: &'a Value, what: &'a str) -> Result<Self> {
+    pub(crate) fn new(value: &'a Value, what: &'a str) -> Result<Self> {
         let map = value.as_object();
         let map = map.ok_or_else(|| Error::bad_model(format!("{what}: it is not a JSON object")))?;
         Ok(Self { map, what, prefix: String::new(), older: &[], asked: RefCell::default() })
     }
 
-    pub(super) fn what(&self) -> &str {
+    pub(crate) fn what(&self) -> &str {
         self.what
     }
 
     /// Knows older names of keys.
-    pub(super) fn with_older(self, older: &'static [(&'static str, &'static str)]) -> Self {
+    pub(crate) fn with_older(self, older: &'static [(&'static str, &'static str)]) -> Self {
         Self { older, ..self }
     }
 
     /// The file's own name for a key.
-    pub(super) fn own<'k>(&self, key: &'k str) -> &'k str {
+    pub(crate) fn own<'k>(&self, key: &'k str) -> &'k str {
         let older = || self.older.iter().find(|(name, older)| *name == key && self.map.contains_key(*older));
         if self.map.contains_key(key) { key } else { older().map_or(key, |(_, older)| older) }
     }
@@ -51,28 +51,28 @@ impl<'a> Fields<'a> {
     }
 
     /// Whether the key exists, even as `null`.
-    pub(super) fn contains(&self, key: &str) -> bool {
+    pub(crate) fn contains(&self, key: &str) -> bool {
         self.asked.borrow_mut().insert(key.to_owned());
         self.map.contains_key(key)
     }
 
     /// All keys, in the file's order.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.map.keys().map(String::as_str)
     }
 
     /// The key exists and is not `null`.
-    pub(super) fn is_set(&self, key: &str) -> bool {
+    pub(crate) fn is_set(&self, key: &str) -> bool {
         self.get(key).is_some()
     }
 
-    pub(super) fn bad(&self, key: &str, why: impl Display) -> Error {
+    pub(crate) fn bad(&self, key: &str, why: impl Display) -> Error {
         let key = self.own(key);
         let value = self.map.get(key).map_or("missing".into(), shown);
         Error::bad_model(format!("{}: '{}{key}' is {value}; {why}", self.what, self.prefix))
     }
 
-    pub(super) fn unsupported(&self, key: &str, why: impl Display) -> Error {
+    pub(crate) fn unsupported(&self, key: &str, why: impl Display) -> Error {
         Error { status: crate::base::Status::Unsupported, ..self.bad(key, why) }
     }
 
@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A size; it may also be written as `4096.0`.
-    pub(super) fn size(&self, key: &str) -> Result<Option<usize>> {
+    pub(crate) fn size(&self, key: &str) -> Result<Option<usize>> {
         self.read(key, "a whole number from 0 on", |value| match value.as_u64() {
             Some(n) => usize::try_from(n).ok(),
             None => {
@@ -92,43 +92,43 @@ impl<'a> Fields<'a> {
     }
 
     /// Like `size`, but the file must have the key.
-    pub(super) fn need(&self, key: &str) -> Result<usize> {
+    pub(crate) fn need(&self, key: &str) -> Result<usize> {
         self.size(key)?.ok_or_else(|| self.bad(key, "it must be a whole number"))
     }
 
     /// A finite number.
-    pub(super) fn float(&self, key: &str) -> Result<Option<f32>> {
+    pub(crate) fn float(&self, key: &str) -> Result<Option<f32>> {
         let finite = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
         self.read(key, "a number", finite)
     }
 
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.read(key, "true or false", Value::as_bool)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>> {
         self.read(key, "a string", Value::as_str)
     }
 
-    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Option<Vec<&'a str>>> {
         let strings = |value: &'a Value| value.as_array()?.iter().map(Value::as_str).collect();
         self.read(key, "an array of strings", strings)
     }
 
-    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
+    pub(crate) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
         let sizes =
             |value: &Value| value.as_array()?.iter().map(|n| n.as_u64().map(|n| n as usize)).collect();
         self.read(key, "an array of whole numbers", sizes)
     }
 
     /// Finite numbers.
-    pub(super) fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
+    pub(crate) fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
         let finite = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
         self.read(key, "an array of numbers", |value| value.as_array()?.iter().map(finite).collect())
     }
 
     /// Two numbers. The second may be infinite, which transformers writes as an object.
-    pub(super) fn range(&self, key: &str) -> Result<Option<[f32; 2]>> {
+    pub(crate) fn range(&self, key: &str) -> Result<Option<[f32; 2]>> {
         let infinite = |value: &Value| value.get("__float__").and_then(Value::as_str) == Some("Infinity");
         let number = |value: &Value| value.as_f64().map(|f| f as f32).filter(|f| f.is_finite());
         let end = |value: &Value| if infinite(value) { Some(f32::INFINITY) } else { number(value) };
@@ -138,14 +138,14 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub(super) fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
+    pub(crate) fn object(&self, key: &str) -> Result<Option<Fields<'a>>> {
         let map = self.read(key, "an object", Value::as_object)?;
         let prefix = format!("{}{key}.", self.prefix);
         Ok(map.map(|map| Fields { map, what: self.what, prefix, older: &[], asked: RefCell::default() }))
     }
 
     /// Keys that were never read, in the file's order, without `ignored` ones and nulls.
-    pub(super) fn unknown(&self, ignored: &[&str]) -> Vec<String> {
+    pub(crate) fn unknown(&self, ignored: &[&str]) -> Vec<String> {
         let asked = self.asked.borrow();
         let unknown = |(key, value): &(&String, &Value)| {
             !value.is_null() && !asked.contains(*key) && !ignored.contains(&key.as_str())

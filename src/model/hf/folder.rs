@@ -178,14 +178,13 @@ impl HfFolder {
 
     /// The rows of a product that a file has in pieces; `None` if it has it as it is.
     fn gathered(&self, pool: &Pool, tensor: &str, cols: usize) -> Result<Option<Matrix>> {
-        let decoder = &self.config.decoder;
-        let shape = decoder.delta.filter(|_| decoder.family.delta.is_some_and(|delta| delta.fused));
-        let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, &shape)?))) else {
+        let shape = fused::shape(&self.config.decoder);
+        let Some((shape, rows)) = shape.and_then(|shape| Some((shape, fused::rows(tensor, shape)?))) else {
             return Ok(None);
         };
         let whole = self.stored(pool, tensor, rows, cols)?;
         let (_, _, at) = self.find(tensor)?;
-        let made = fused::gather(tensor, &shape, &whole).map_err(|e| at.of(e))?;
+        let made = fused::gather(tensor, shape, &whole).map_err(|e| at.of(e))?;
         whole.data.release_pages();
         Ok(Some(made))
     }

@@ -2,7 +2,6 @@
 
 mod chat;
 mod config;
-mod delta;
 mod encoder;
 mod experts;
 #[cfg(test)]
@@ -13,9 +12,7 @@ mod folder;
 mod interleaved;
 mod latent;
 mod layers;
-mod mamba;
-#[cfg(test)]
-mod mamba_tests;
+mod multipliers;
 pub(super) mod names;
 mod ordinary;
 pub(super) mod peft;
@@ -23,21 +20,23 @@ mod place;
 mod pooling;
 mod quantization;
 mod quantized;
+#[cfg(test)]
+mod recurrent_tests;
 mod rope;
 mod score;
-mod short_conv;
 #[cfg(test)]
 mod tests;
 mod text;
 
+pub(crate) use fields::Fields;
 pub use folder::HfFolder;
+pub(crate) use multipliers::Multipliers;
 
 use super::checkpoint::Checkpoint;
 use crate::base::Result;
 use crate::formats::hf::Folder;
 use config::Config;
 use encoder::HfEncoder;
-use fields::Fields;
 use files::{CONFIG, MAX_CONFIG_BYTES};
 
 /// Opens the folder of a decoder or an encoder, as `HfFolder::open` does.

@@ -2,7 +2,7 @@
 
 use crate::formats::gguf::expert;
 use crate::model::family::{Family, Joined, Named, SharedExpert};
-use crate::model::layers::{attention, delta_net, experts, gated, mamba, mtp};
+use crate::model::layers::{attention, experts, gated, mtp};
 
 /// Meaning of a tensor's name.
 #[derive(Debug, PartialEq)]
@@ -158,21 +158,13 @@ fn projections(family: &Family) -> impl Iterator<Item = &'static Named> {
     qkv.into_iter().chain(gate_up).chain(family.products).chain(dense())
 }
 
-/// The names of the family in a layer of Gated DeltaNet or Mamba-2.
+/// The names of the family in a recurrent layer.
 fn recurrent(family: &Family) -> impl Iterator<Item = &'static Named> + Clone {
-    let of = family.delta.map(|delta| if delta.fused { &[] } else { delta_net::SINGLE });
-    let mamba = family.mamba.map(|_| mamba::TENSORS);
-    [of, of.map(|_| delta_net::TENSORS), mamba].into_iter().flatten().flatten()
+    family.recurrent.into_iter().flat_map(|kind| kind.tensors().iter().copied().flatten())
 }
 
 fn pairs(family: &Family) -> impl Iterator<Item = &'static Joined> {
-    family
-        .delta
-        .filter(|delta| delta.fused)
-        .map(|_| delta_net::PAIRS)
-        .into_iter()
-        .flatten()
-        .chain(family.joined)
+    family.recurrent.into_iter().flat_map(|kind| kind.joined()).chain(family.joined)
 }
 
 /// The contents of a tensor of all experts.

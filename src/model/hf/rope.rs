@@ -4,10 +4,10 @@
 //! kind of layer. If a file has both spellings, transformers uses `rope_scaling`.
 
 use super::fields::Fields;
-use super::short_conv::CONV;
 use crate::base::Result;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::model::family::{Family, Rotation, Windows};
+use crate::model::layers::recurrent::Recurrent;
 use crate::ops::Temperature;
 
 const FULL: &str = "full_attention";
@@ -105,7 +105,7 @@ fn windowed_only(config: &Fields, family: &Family, sizes: &Sizes) -> Result<Vec<
 fn rotating(config: &Fields, family: &Family, layers: usize) -> Result<Vec<bool>> {
     const LIST: &str = "no_rope_layers";
     const INTERVAL: &str = "no_rope_layer_interval";
-    let said = family.may_stand_still && family.mamba.is_some();
+    let said = family.may_stand_still && family.recurrent.is_some();
     if said && config.text("position_embedding_type")? != Some("rope") {
         return Ok(vec![false; layers]);
     }
@@ -348,7 +348,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
             let used = config.flag("use_sliding_window")?.unwrap_or(false);
             let window = window.filter(|_| used);
             let first = config.size("max_window_layers")?;
-            match slides(config, family.conv.is_some(), layers)? {
+            match slides(config, family.recurrent, layers)? {
                 Some(slides) => sliding(config, &slides, window),
                 None if window.is_none() => Ok(vec![None; layers]),
                 None if family.windows == Windows::Listed => Err(config
@@ -363,7 +363,7 @@ fn windows(config: &Fields, family: &Family, layers: usize) -> Result<Vec<Option
         }
         Windows::AllBut { every, default, own_beside, rotation, .. } => {
             let window = window_or(config, Some(default))?;
-            let slides = match slides(config, family.conv.is_some(), layers)? {
+            let slides = match slides(config, family.recurrent, layers)? {
                 Some(slides) => {
                     config.contains(PATTERN);
                     slides
@@ -395,16 +395,22 @@ fn sliding(config: &Fields, slides: &[bool], window: Option<usize>) -> Result<Ve
     Ok(slides.iter().map(|slides| window.filter(|_| *slides)).collect())
 }
 
-/// Whether each layer has a sliding window, if the file lists the layers' types, which may be convolutions.
-pub(super) fn slides(config: &Fields, convolutions: bool, layers: usize) -> Result<Option<Vec<bool>>> {
+/// Whether each layer has a sliding window, if the file lists the layers' types. Recurrent layers have none.
+pub(super) fn slides(
+    config: &Fields,
+    recurrent: Option<&dyn Recurrent>,
+    layers: usize,
+) -> Result<Option<Vec<bool>>> {
     let Some(types) = config.texts("layer_types")? else { return Ok(None) };
     if types.len() != layers {
         return Err(config.bad("layer_types", format_args!("num_hidden_layers is {layers}")));
     }
+    let of_recurrent = recurrent.map_or(&[] as &[_], |kind| kind.types());
+    let recurrent = |kind: &str| of_recurrent.iter().any(|[own, _]| *own == kind);
     let slides = |kind: &&str| match *kind {
         FULL => Ok(false),
         SLIDING => Ok(true),
-        CONV if convolutions => Ok(false),
+        kind if recurrent(kind) => Ok(false),
         other => {
             let why =
                 format!("'{}' in it is not {FULL} or {SLIDING}", other.chars().take(60).collect::<String>());

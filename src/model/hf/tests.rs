@@ -369,7 +369,7 @@ fn layers_of_gated_delta_nets() {
     assert_eq!(recurrent(json!({"full_attention_interval": 2})), [true, false, true, false]);
     let (linear, full) = ("linear_attention", "full_attention");
     assert_eq!(recurrent(json!({"layer_types": [full, linear, linear, full]})), [false, true, true, false]);
-    assert!(taken(hybrid(json!({"layer_types": [full, full, full, full]}))).decoder.delta.is_none());
+    assert!(taken(hybrid(json!({"layer_types": [full, full, full, full]}))).decoder.recurrent.is_none());
     let bad = |key: &str, value: Value| refused(hybrid(json!({ key: value })), Status::BadModel, &[key]);
     for types in
         [json!([]), json!([full]), json!([linear, linear, linear, full, full]), json!("x"), json!([1])]

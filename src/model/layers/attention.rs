@@ -1,8 +1,11 @@
 //! Attention over the KV cache.
 
 use super::read::LayerReader;
+use super::source::Source;
+use super::tensors::{Add, products};
 use super::{Mixed, Residual};
 use crate::base::Result;
+use crate::model::config::DecoderConfig;
 use crate::model::family::{Named, QkNorm};
 use crate::ops::pass::{Attend, Op, Pass};
 use crate::ops::{Norm, Slot};
@@ -69,4 +72,15 @@ fn attend(from: &mut LayerReader) -> Result<Attend> {
         place: c.place(index),
         shape,
     })
+}
+
+/// Adds the tensors of a layer, besides its norms. `turn`: the rows of q and k are reordered.
+pub(super) fn tensors(c: &DecoderConfig, turn: bool, add: &mut Add) {
+    let heads = |part: &str| match part {
+        "attn_q" => Some(c.attention.heads).filter(|_| turn),
+        "attn_k" => Some(c.attention.kv_heads).filter(|_| turn),
+        _ => None,
+    };
+    products(c, &c.qkv_products(), c.hidden, c.parts.qkv_bias, &heads, add);
+    products(c, &[("attn_output", c.hidden)], c.attention_width(), c.parts.output_bias, &|_| None, add);
 }

@@ -2,8 +2,10 @@
 
 use super::gated;
 use super::read::LayerReader;
+use super::source::Source;
+use super::tensors::{Add, Kind};
 use crate::base::{Result, reserve};
-use crate::model::config::ExpertsConfig;
+use crate::model::config::{DecoderConfig, ExpertsConfig};
 use crate::model::family::{Joined, Named, SharedExpert};
 use crate::ops::pass::{Op, Pass, Reg};
 use crate::ops::{Expert, Experts, Norm, Projections, Shared};
@@ -143,4 +145,19 @@ fn expert(
         gate_up: from.projections(gate_up, hidden, false)?,
         down: from.projections(&[(&*down, hidden)], width, false)?,
     })
+}
+
+/// Adds the tensors of a layer.
+pub(super) fn tensors(c: &DecoderConfig, experts: &ExpertsConfig, add: &mut Add) {
+    let (hidden, ExpertsConfig { count, width, shared, .. }) = (c.hidden, *experts);
+    add("ffn_gate_inp.weight".into(), Kind::Router { rows: count, cols: hidden });
+    add("ffn_gate_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
+    add("ffn_up_exps.weight".into(), Kind::Experts { count, rows: width, cols: hidden });
+    add("ffn_down_exps.weight".into(), Kind::Experts { count, rows: hidden, cols: width });
+    let Some(width) = shared else { return };
+    let product = |rows, cols| Kind::Projection { rows, cols, heads: None };
+    add("ffn_gate_inp_shexp.weight".into(), Kind::Gate { cols: hidden });
+    add("ffn_gate_shexp.weight".into(), product(width, hidden));
+    add("ffn_up_shexp.weight".into(), product(width, hidden));
+    add("ffn_down_shexp.weight".into(), product(hidden, width));
 }

@@ -1,8 +1,11 @@
 //! Dense feed-forwards, with a gate or without.
 
 use super::read::LayerReader;
+use super::source::Source;
+use super::tensors::{Add, products};
 use crate::base::Result;
 use crate::kernels::gemm::ternary::Columns;
+use crate::model::config::DecoderConfig;
 use crate::model::family::Named;
 use crate::ops::pass::{Op, Pass, Product, Reg};
 use crate::ops::{Activation, Norm, Slot};
@@ -44,4 +47,11 @@ fn copy_columns(from: &mut LayerReader, down: &mut Product) -> Result<()> {
     from.reader.hold(Columns::bytes(matrix.rows, matrix.cols))?;
     down.weights.columns = Some(Arc::new(Columns::new(from.reader.pool(), matrix)?));
     Ok(())
+}
+
+/// Adds the tensors of a layer.
+pub(super) fn tensors(c: &DecoderConfig, add: &mut Add) {
+    let bias = c.parts.ffn_bias;
+    products(c, &c.gate_up_products(c.ffn), c.hidden, bias, &|_| None, add);
+    products(c, &[("ffn_down", c.hidden)], c.ffn, bias, &|_| None, add);
 }

@@ -1,6 +1,7 @@
 //! Inputs of single layers (Gemma 3n's per-layer embeddings).
 
 use super::read::LayerReader;
+use super::source::Source;
 use crate::base::Result;
 use crate::model::config::DecoderConfig;
 use crate::model::reader::Reader;

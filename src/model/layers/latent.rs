@@ -1,6 +1,7 @@
 //! Latent attention: K and V are products of one vector of a position (`ops::Latent`).
 
 use super::read::LayerReader;
+use super::source::Source;
 use super::{Mixed, Residual};
 use crate::base::{Bytes, Result, reserve};
 use crate::kernels::gemm::formats::dequantize_row;

@@ -2,9 +2,12 @@
 
 use super::inputs;
 use super::read::LayerReader;
-use super::{Mixed, Residual, attention, delta_net, experts, gated, latent, mamba, short_conv};
+use super::source::Source;
+use super::tensors::{Add, Kind};
+use super::{Mixed, Residual, attention, experts, gated, latent};
 use crate::base::{Error, Result};
 use crate::model::config::DecoderConfig;
+use crate::model::family::Family;
 use crate::model::options::LoadOptions;
 use crate::model::reader::Reader;
 use crate::ops::pass::{Op, Pass, Reg};
@@ -26,8 +29,8 @@ pub(crate) fn read(
     pass.push(Op::Check);
     let of = Residual { x, norm: from.norm("attn_norm")? };
     let mixed = mixer(from, pass, &of)?;
-    let beside = c.mamba.filter(|_| c.blocks[index].beside);
-    let beside = beside.map(|m| mamba::mix(from, pass, &m, Slot::Beside, &of)).transpose()?;
+    let beside = c.recurrent.as_ref().filter(|_| c.blocks[index].beside);
+    let beside = beside.map(|second| second.push(from, pass, Slot::Beside, &of)).transpose()?;
     if index + 1 == c.layers {
         let wanted = [Some(mixed.rows), beside.as_ref().map(|second| second.rows), Some(x), inputs];
         wanted.into_iter().flatten().for_each(|x| pass.push(Op::Want { x }));
@@ -62,12 +65,9 @@ fn scaled(from: &mut LayerReader, pass: &mut Pass, x: Reg, norm: Option<Norm>) -
 
 fn mixer(from: &mut LayerReader, pass: &mut Pass, of: &Residual) -> Result<Mixed> {
     let c = from.c;
-    let recurrent = c.blocks[from.index].recurrent;
-    match (c.delta, c.conv, &c.mamba, &c.latent) {
-        (Some(shape), ..) if recurrent => delta_net::mix(from, pass, shape, of),
-        (_, Some(shape), ..) if recurrent => short_conv::mix(from, pass, shape, of),
-        (.., Some(m), _) if recurrent => mamba::mix(from, pass, m, Slot::Enter, of),
-        (.., Some(latent)) => latent::mix(from, pass, latent, of),
+    match (&c.recurrent, &c.latent) {
+        (Some(mixer), _) if c.blocks[from.index].recurrent => mixer.push(from, pass, Slot::Enter, of),
+        (_, Some(latent)) => latent::mix(from, pass, latent, of),
         _ => attention::mix(from, pass, of),
     }
 }
@@ -94,5 +94,24 @@ fn feed_forward(from: &mut LayerReader, pass: &mut Pass, x: Reg, norm: Option<No
         None => gated::feed_forward(from, pass, x, norm),
         Some(e) if beside => experts::both(from, pass, &e, x, norm),
         Some(e) => experts::sparse(from, pass, &e, x, norm),
+    }
+}
+
+/// Adds the tensors of layer `index` in files of `family`. `turn`: the rows of q and k are reordered.
+pub(crate) fn tensors(c: &DecoderConfig, index: usize, family: &Family, turn: bool, add: &mut Add) {
+    let norms = c.norms.iter().filter(|part| c.has_norm(index, part));
+    for (part, len) in norms.filter_map(|part| Some((part, c.norm_width(part)?))) {
+        add(format!("{part}.weight"), Kind::Norm { len, offset: c.norm_offset });
+        if c.family.layer_norms {
+            add(format!("{part}.bias"), Kind::Bias { len, heads: None });
+        }
+    }
+    match c.recurrent.as_ref().filter(|_| c.blocks[index].recurrent) {
+        Some(mixer) => mixer.write_tensors(c, family, add),
+        None => attention::tensors(c, turn, add),
+    }
+    match c.experts.filter(|_| c.blocks[index].sparse) {
+        Some(e) => experts::tensors(c, &e, add),
+        None => gated::tensors(c, add),
     }
 }

@@ -4,20 +4,24 @@ pub(super) mod attention;
 pub(super) mod delta_net;
 pub(super) mod experts;
 pub(super) mod gated;
+pub(super) mod heads;
 pub(super) mod inputs;
 mod latent;
 pub(super) mod layer;
 pub(super) mod mamba;
 pub(super) mod mtp;
 mod read;
+pub(super) mod recurrent;
 pub(super) mod ropes;
-mod short_conv;
+pub(super) mod short_conv;
+mod source;
+pub(super) mod tensors;
 
 use crate::ops::Norm;
 use crate::ops::pass::{Pass, Product, Reg};
 
 /// The residual, as a mixer takes it.
-struct Residual {
+pub(crate) struct Residual {
     x: Reg,
     norm: Option<Norm>,
 }
@@ -30,7 +34,7 @@ impl Residual {
 }
 
 /// The output of a mixer.
-struct Mixed {
+pub(crate) struct Mixed {
     rows: Reg,
     /// GGUF's name of the product that makes an update of them, without its layer, and its columns.
     output: &'static str,

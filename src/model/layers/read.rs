@@ -1,5 +1,6 @@
 //! Reads the tensors of one layer, by their names in it.
 
+use super::source::Source;
 use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::model::config::DecoderConfig;
@@ -11,7 +12,7 @@ use crate::ops::{Norm, Projections, Site, Slot};
 use std::sync::Arc;
 
 pub(crate) struct LayerReader<'r, 'f> {
-    pub reader: &'r mut Reader<'f>,
+    pub(super) reader: &'r mut Reader<'f>,
     pub c: &'r DecoderConfig,
     pub index: usize,
     pub options: &'r LoadOptions,
@@ -37,19 +38,6 @@ impl LayerReader<'_, '_> {
         self.reader.projections(&wanted, cols, bias, self.c)
     }
 
-    /// The same, which adapters may update.
-    pub(crate) fn product(
-        &mut self,
-        slot: Slot,
-        wanted: &[(&str, usize)],
-        cols: usize,
-        bias: bool,
-    ) -> Result<Product> {
-        let names = wanted.iter().map(|(part, _)| self.name(part)).collect();
-        let weights = self.projections(wanted, cols, bias)?;
-        Ok(Product { weights, site: Some(Site::Layer(self.index, slot)), names })
-    }
-
     /// A norm, if the layer has it.
     pub(crate) fn norm(&mut self, part: &str) -> Result<Option<Norm>> {
         let width = self.c.norm_width_of(self.index, part);
@@ -59,16 +47,6 @@ impl LayerReader<'_, '_> {
     /// A norm that the layer has.
     pub(crate) fn norm_of(&mut self, part: &str, width: usize) -> Result<Norm> {
         self.reader.norm(&self.name(part), width, self.c)
-    }
-
-    pub(crate) fn vector(&mut self, part: &str, len: usize) -> Result<Arc<[f32]>> {
-        self.reader.vector(&self.name(part), len)
-    }
-
-    /// The weights of a short convolution, `[kernel, channels]`. Files have them by channel.
-    pub(crate) fn convolution(&mut self, part: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
-        let rows = self.reader.rows(&self.name(part), channels, kernel)?;
-        Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
     }
 
     pub(crate) fn matrix(&mut self, part: &str, rows: usize, cols: usize) -> Result<Matrix> {
@@ -98,19 +76,47 @@ impl LayerReader<'_, '_> {
         self.no_zeros("its feed-forward has no ReLU²")
     }
 
-    /// The rates at which states decay, none above 0. `BadModel` if a state would grow.
-    pub(crate) fn decays(&mut self, part: &str, heads: usize) -> Result<Arc<[f32]>> {
-        let a = self.vector(part, heads)?;
-        match a.iter().any(|a| *a > 0.0) {
-            true => Err(self.reader.bad(&self.name(part), "makes a state grow")),
-            false => Ok(a),
-        }
-    }
-
     /// The factor on the layer's residual.
     pub(crate) fn scale(&mut self) -> Result<Option<f32>> {
         let part = format!("{LAYER_SCALE}.weight");
         let has = self.c.family.layer_scales && self.has(&part);
         has.then(|| self.vector(&part, 1).map(|factor| factor[0])).transpose()
+    }
+}
+
+impl Source for LayerReader<'_, '_> {
+    fn hidden(&self) -> usize {
+        self.c.hidden
+    }
+
+    fn rms_eps(&self) -> f32 {
+        self.c.rms_eps
+    }
+
+    fn state_place(&self) -> usize {
+        self.c.blocks[..self.index].iter().filter(|block| block.has_state()).count()
+    }
+
+    fn product(&mut self, slot: Slot, wanted: &[(&str, usize)], cols: usize, bias: bool) -> Result<Product> {
+        let names = wanted.iter().map(|(part, _)| self.name(part)).collect();
+        let weights = self.projections(wanted, cols, bias)?;
+        Ok(Product { weights, site: Some(Site::Layer(self.index, slot)), names })
+    }
+
+    fn vector(&mut self, part: &str, len: usize) -> Result<Arc<[f32]>> {
+        self.reader.vector(&self.name(part), len)
+    }
+
+    fn convolution(&mut self, part: &str, channels: usize, kernel: usize) -> Result<Arc<[f32]>> {
+        let rows = self.reader.rows(&self.name(part), channels, kernel)?;
+        Ok((0..channels * kernel).map(|at| rows[at % channels * kernel + at / channels]).collect())
+    }
+
+    fn decays(&mut self, part: &str, heads: usize) -> Result<Arc<[f32]>> {
+        let a = self.vector(part, heads)?;
+        match a.iter().any(|a| *a > 0.0) {
+            true => Err(self.reader.bad(&self.name(part), "makes a state grow")),
+            false => Ok(a),
+        }
     }
 }

@@ -1,19 +1,124 @@
-//! Short convolutions.
+//! Gated short convolutions (LFM2, arXiv 2511.23404).
 
-use super::read::LayerReader;
+use super::recurrent::{Mixer, Recurrent, mark, mark_without_heads};
+use super::source::Source;
+use super::tensors::{Add, Kind, products};
 use super::{Mixed, Residual};
 use crate::base::Result;
+use crate::formats::gguf::writer::Meta;
+use crate::model::config::{Block, DecoderConfig, KERNEL};
+use crate::model::family::{Family, Named, Windows};
+use crate::model::gguf::Metadata;
+use crate::model::hf::Fields;
+use crate::model::names::Names;
 use crate::ops::pass::{Op, Pass};
 use crate::ops::{ConvShape, Net, ShortConv, Slot};
 use std::sync::Arc;
 
-pub(super) fn mix(from: &mut LayerReader, pass: &mut Pass, shape: ConvShape, of: &Residual) -> Result<Mixed> {
-    // B, C and x
-    let input = [("shortconv.in_proj", 3 * shape.channels)];
-    let input = of.linear(pass, from.product(Slot::Enter, &input, from.c.hidden, false)?);
-    let weights = from.convolution("shortconv.conv.weight", shape.channels, shape.kernel)?;
-    let net = Net::ShortConv(Arc::new(ShortConv { shape, weights }));
-    let place = from.c.place(from.index);
-    let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
-    Ok(Mixed { rows, output: "shortconv.out_proj", width: shape.channels })
+/// These layers in files that do not give their size.
+#[derive(Debug)]
+pub(crate) struct ConvDefaults {
+    pub kernel: usize,
+}
+
+const TENSORS: &[Named] = &[
+    ("conv.in_proj.weight", "shortconv.in_proj.weight"),
+    ("conv.conv.weight", "shortconv.conv.weight"),
+    ("conv.out_proj.weight", "shortconv.out_proj.weight"),
+];
+const TYPES: [&str; 2] = ["conv", "full_attention"];
+const KERNEL_KEY: &str = "shortconv.l_cache";
+
+impl Recurrent for ConvDefaults {
+    fn types(&self) -> &'static [[&'static str; 2]] {
+        &[TYPES]
+    }
+
+    fn tensors(&self) -> &'static [&'static [Named]] {
+        &[TENSORS]
+    }
+
+    fn read_folder(
+        &self,
+        config: &Fields,
+        family: &Family,
+        hidden: usize,
+        blocks: &mut [Block],
+    ) -> Result<Option<Arc<dyn Mixer>>> {
+        if config.flag("conv_bias")?.unwrap_or(false) {
+            return Err(config.unsupported("conv_bias", "convolutions with biases are not computed"));
+        }
+        match (config.texts("layer_types")?, config.sizes("full_attn_idxs")?) {
+            // The rotations have checked the list.
+            (Some(types), _) if family.windows != Windows::Never => {
+                blocks.iter_mut().zip(types).for_each(|(block, kind)| block.recurrent = kind == TYPES[0]);
+            }
+            (None, None) if family.windows != Windows::Never => {
+                return Err(config.bad("layer_types", "it must list the type of each layer"));
+            }
+            (Some(types), _) => mark(config, &types, blocks, TYPES)?,
+            (None, Some(attention)) => {
+                let recurrent = |index: usize| !attention.contains(&index);
+                blocks.iter_mut().enumerate().for_each(|(index, block)| block.recurrent = recurrent(index));
+            }
+            (None, None) => {}
+        }
+        let kernel = config.size("conv_L_cache")?.unwrap_or(self.kernel);
+        Ok(of_shape(ConvShape { channels: hidden, kernel }, blocks))
+    }
+
+    fn read_gguf(
+        &self,
+        of: &Metadata,
+        hidden: usize,
+        blocks: &mut [Block],
+    ) -> Result<Option<Arc<dyn Mixer>>> {
+        mark_without_heads(of, blocks)?;
+        if !blocks.iter().any(|block| block.recurrent) {
+            return Ok(None);
+        }
+        let kernel = of.size(KERNEL_KEY, None)?;
+        Ok(of_shape(ConvShape { channels: hidden, kernel }, blocks))
+    }
+}
+
+fn of_shape(shape: ConvShape, blocks: &[Block]) -> Option<Arc<dyn Mixer>> {
+    blocks.iter().any(|block| block.recurrent).then(|| Arc::new(shape) as Arc<dyn Mixer>)
+}
+
+impl Mixer for ConvShape {
+    fn check(&self, names: &Names) -> Result<()> {
+        names.within(KERNEL_KEY, self.kernel, KERNEL)
+    }
+
+    fn push(&self, from: &mut dyn Source, pass: &mut Pass, slot: Slot, of: &Residual) -> Result<Mixed> {
+        // B, C and x
+        let input = [("shortconv.in_proj", 3 * self.channels)];
+        let input = of.linear(pass, from.product(slot, &input, from.hidden(), false)?);
+        let weights = from.convolution("shortconv.conv.weight", self.channels, self.kernel)?;
+        let net = Net::ShortConv(Arc::new(ShortConv { shape: *self, weights }));
+        let place = from.state_place();
+        let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
+        Ok(Mixed { rows, output: "shortconv.out_proj", width: self.channels })
+    }
+
+    fn is_written(&self) -> bool {
+        true
+    }
+
+    fn write_tensors(&self, c: &DecoderConfig, _: &Family, add: &mut Add) {
+        let channels = self.channels;
+        add("shortconv.conv.weight".into(), Kind::Convolution(*self));
+        products(c, &[("shortconv.in_proj", 3 * channels)], c.hidden, false, &|_| None, add);
+        products(c, &[("shortconv.out_proj", c.hidden)], channels, false, &|_| None, add);
+    }
+
+    fn write_keys(&self, c: &DecoderConfig, _: &Family) -> Result<Vec<(&'static str, Meta)>> {
+        let kv_heads = c.attention.kv_heads as i32;
+        let heads = c.blocks.iter().map(|block| if block.recurrent { 0 } else { kv_heads });
+        Ok(vec![
+            ("attention.head_count_kv", Meta::I32s(heads.collect())),
+            (KERNEL_KEY, Meta::U32(self.kernel as u32)),
+        ])
+    }
 }

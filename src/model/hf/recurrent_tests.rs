@@ -4,7 +4,8 @@ use super::config::{Config, parse};
 use super::fields::Fields;
 use super::tests::{merged, read};
 use crate::base::Status;
-use crate::model::config::{GateNorm, MambaConfig};
+use crate::model::config::DecoderConfig;
+use crate::model::layers::mamba::{GateNorm, MambaConfig};
 use crate::ops::{Activation, MambaShape};
 use serde_json::{Value, json};
 
@@ -28,15 +29,19 @@ fn falcon(changes: Value) -> Value {
     merged(base, changes)
 }
 
+fn of(decoder: &DecoderConfig) -> MambaConfig {
+    *decoder.recurrent_as().unwrap()
+}
+
 fn mamba(config: &Value) -> MambaConfig {
-    read(config).unwrap().decoder.mamba.unwrap()
+    of(&read(config).unwrap().decoder)
 }
 
 #[test]
 fn between_layers_of_attention() {
     let config = read(&granite(json!({}))).unwrap().decoder;
     let shape = MambaShape { heads: 8, head_dim: 16, groups: 2, state_dim: 12, kernel: 4 };
-    let mamba = config.mamba.unwrap();
+    let mamba = of(&config);
     assert_eq!((mamba.shape, mamba.norm, mamba.conv_bias), (shape, GateNorm::AfterGate, true));
     assert_eq!((mamba.inputs, mamba.output, mamba.steps), ([1.0; 5], 1.0, [0.0, f32::INFINITY]));
     assert_eq!(config.blocks.iter().map(|block| block.recurrent).collect::<Vec<_>>(), [true, false, true]);
@@ -48,7 +53,7 @@ fn between_layers_of_attention() {
     let dense = read(&granite(json!({"num_local_experts": 0}))).unwrap().decoder;
     assert_eq!((dense.ffn, dense.experts), (40, None));
     let attention = json!({"layer_types": ["attention", "attention", "attention"]});
-    assert_eq!(read(&granite(attention)).unwrap().decoder.mamba, None);
+    assert!(read(&granite(attention)).unwrap().decoder.recurrent.is_none());
 }
 
 #[test]
@@ -64,7 +69,7 @@ fn attention_rotates_if_the_file_says_so() {
 fn beside_attention() {
     let config = read(&falcon(json!({}))).unwrap().decoder;
     assert!(config.blocks.iter().all(|block| block.beside && !block.recurrent));
-    assert_eq!((config.attention_layers(), config.mamba.unwrap().norm), (2, GateNorm::Never));
+    assert_eq!((config.attention_layers(), of(&config).norm), (2, GateNorm::Never));
     let norm = |changes: Value| mamba(&falcon(merged(json!({"mamba_rms_norm": true}), changes))).norm;
     assert_eq!(norm(json!({})), GateNorm::BeforeGate);
     assert_eq!(norm(json!({"mamba_norm_before_gate": false})), GateNorm::AfterGate);
@@ -82,7 +87,7 @@ fn factors() {
     assert_eq!((decoder.embedding_scale, decoder.residual_scale, decoder.logit_scale), (6.0, 2.0, 8.0));
     assert_eq!(decoder.attention.scale, 0.25 * 0.5 * 0.5 * 0.25);
     assert_eq!(decoder.activation, Activation::ScaledSwiGlu { by: 0.5, output: 4.0 });
-    let mamba = decoder.mamba.unwrap();
+    let mamba = of(&decoder);
     assert_eq!((mamba.inputs, mamba.output), ([2.0, 4.0, 6.0, 8.0, 10.0], 1.5));
 }
 
@@ -94,9 +99,7 @@ fn infinite_steps() {
     };
     let steps = |limit: &str| {
         let value = parse(text(limit).as_bytes(), "a file")?;
-        Ok::<_, crate::base::Error>(
-            Config::read(&Fields::new(&value, "a file")?, "m")?.decoder.mamba.unwrap().steps,
-        )
+        Ok::<_, crate::base::Error>(of(&Config::read(&Fields::new(&value, "a file")?, "m")?.decoder).steps)
     };
     for infinite in ["[0.001, Infinity]", r#"[0.001, {"__float__": "Infinity"}]"#] {
         assert_eq!(steps(infinite).unwrap(), [0.001, f32::INFINITY]);

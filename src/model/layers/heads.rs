@@ -1,27 +1,21 @@
-//! Layers of Gated DeltaNet in GGUF files, whose value heads may stand in another order than the checkpoint's.
+//! Value heads of Gated DeltaNet that GGUF files have in another order than the checkpoint.
 
-use super::{Kind, cannot_write, floats, in_f32};
 use crate::base::{Bytes, Error, Result, reserve};
-use crate::formats::gguf::writer::Meta;
 use crate::kernels::{DType, Matrix};
-use crate::model::config::DecoderConfig;
-use crate::model::family::Family;
-use crate::model::fused;
 use crate::ops::{DeltaShape, HeadOrder};
-use std::io::Write;
 
 /// Value heads to write in another order.
 #[derive(Clone, Copy)]
-pub(super) struct Heads {
+pub(crate) struct Heads {
     /// The checkpoint's shape, with its order.
-    shape: DeltaShape,
+    pub shape: DeltaShape,
     /// The file's order.
-    order: HeadOrder,
+    pub order: HeadOrder,
 }
 
 /// The parts of a layer whose rows, columns or elements belong to value heads.
 #[derive(Clone, Copy)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// `keys` rows of no value head, then `each` rows of each.
     Rows {
         keys: usize,
@@ -39,10 +33,6 @@ pub(super) enum Part {
 }
 
 impl Heads {
-    pub(super) fn new(shape: DeltaShape, family: &Family) -> Self {
-        Self { shape, order: family.delta.map_or(shape.order, |delta| delta.order) }
-    }
-
     /// Whether any head gets another place.
     fn move_heads(&self) -> bool {
         let DeltaShape { key_heads, value_heads, order, .. } = self.shape;
@@ -65,7 +55,7 @@ impl Heads {
     }
 
     /// Dimensions in ggml's order, for a model of this width.
-    pub(super) fn dims(&self, part: Part, hidden: usize) -> Vec<u64> {
+    pub(crate) fn dims(&self, part: Part, hidden: usize) -> Vec<u64> {
         let DeltaShape { value_heads, kernel, .. } = self.shape;
         let dims = match part {
             Part::Rows { keys, each } => vec![hidden, keys + value_heads * each],
@@ -79,7 +69,7 @@ impl Heads {
     }
 
     /// `m` with its rows, or its columns, in the file's order. `Unsupported` for blocks.
-    pub(super) fn reordered(&self, part: Part, m: Matrix) -> Result<Matrix> {
+    pub(crate) fn reordered(&self, part: Part, m: Matrix) -> Result<Matrix> {
         if !self.move_heads() {
             return Ok(m);
         }
@@ -103,26 +93,25 @@ impl Heads {
         Matrix::new(Bytes::new(data), m.dtype, m.rows, m.cols)
     }
 
-    pub(super) fn vector(&self, values: &[f32], out: &mut dyn Write) -> Result<u32> {
-        floats(out, (0..values.len()).map(|at| values[self.source(at, 0, 1)]))
+    /// The values of a vector in the file's order.
+    pub(crate) fn vector(&self, values: &[f32]) -> impl Iterator<Item = f32> {
+        (0..values.len()).map(|at| values[self.source(at, 0, 1)])
     }
 
-    /// Writes a convolution in F32, the only type in which llama.cpp computes it.
-    pub(super) fn convolution(&self, m: Matrix, out: &mut dyn Write) -> Result<u32> {
-        in_f32(&self.reordered(Part::Convolution, m)?, out)
-    }
-
-    /// Writes the gates of rates and decays as one matrix.
-    pub(super) fn gates(&self, rates: &Matrix, decays: &Matrix, out: &mut dyn Write) -> Result<u32> {
+    /// The gates of rates and decays as one matrix. `Unsupported` for blocks, and for two types.
+    pub(crate) fn gates(&self, rates: &Matrix, decays: &Matrix) -> Result<Matrix> {
         if rates.dtype != decays.dtype {
             return Err(Error::unsupported("the gates of rates and decays have different types"));
         }
         let each = self.shape.value_heads / self.shape.key_heads;
         let bytes = each * float_size(rates)? * rates.cols;
+        let mut data: Vec<u8> = Vec::new();
+        reserve(&mut data, 2 * rates.data.len(), "a matrix")?;
         for (rates, decays) in rates.data.chunks_exact(bytes).zip(decays.data.chunks_exact(bytes)) {
-            out.write_all(rates).and_then(|()| out.write_all(decays)).map_err(cannot_write)?;
+            data.extend_from_slice(rates);
+            data.extend_from_slice(decays);
         }
-        Ok(rates.dtype.file_id())
+        Matrix::new(Bytes::new(data), rates.dtype, 2 * rates.rows, rates.cols)
     }
 }
 
@@ -133,61 +122,6 @@ fn float_size(m: &Matrix) -> Result<usize> {
         DType::F16 | DType::BF16 => Ok(2),
         other => Err(Error::unsupported(format!("heads of {other:?} weights cannot be reordered"))),
     }
-}
-
-/// The tensors of a layer besides its norms.
-pub(super) fn items(heads: Heads, family: &Family, add: &mut dyn FnMut(String, Kind)) {
-    let shape = heads.shape;
-    let fused = family.delta.is_some_and(|delta| delta.fused);
-    let gates: &[_] = match fused {
-        true => &[(fused::GATES, Part::Gates)],
-        false => &[("ssm_beta.weight", Part::Gate), ("ssm_alpha.weight", Part::Gate)],
-    };
-    let (keys, each) = (2 * shape.keys(), shape.value_dim);
-    let others = [
-        ("attn_qkv.weight", Part::Rows { keys, each }),
-        ("attn_gate.weight", Part::Rows { keys: 0, each }),
-        ("ssm_conv1d.weight", Part::Convolution),
-        ("ssm_dt.bias", Part::Vector),
-        ("ssm_a", Part::Vector),
-        ("ssm_out.weight", Part::Columns),
-    ];
-    for (name, part) in gates.iter().copied().chain(others) {
-        add(name.into(), Kind::Delta(heads, part));
-    }
-    add("ssm_norm.weight".into(), Kind::Norm { len: shape.value_dim, offset: 0.0 });
-}
-
-/// The metadata of these layers. `Unsupported` if no interval says which layers are of attention.
-pub(super) fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(&'static str, Meta)>> {
-    let mut pairs = Vec::new();
-    if family.rope_sections {
-        // The pairs of a head that rotate by time, height and width in turn.
-        let pairs_of = |axis| (c.ropes[0].dims / 2 + 2 - axis) / 3;
-        let sections = [pairs_of(0), pairs_of(1), pairs_of(2), 0].map(|n| n as i32);
-        pairs.push(("rope.dimension_sections", Meta::I32s(sections.to_vec())));
-    }
-    if family.delta.is_none() {
-        return Ok(pairs);
-    }
-    let first = c.blocks.iter().position(|block| !block.recurrent);
-    let every = first.unwrap_or(c.layers) + 1;
-    let other =
-        |(index, block): (usize, &crate::model::Block)| block.recurrent == (index + 1).is_multiple_of(every);
-    if c.blocks.iter().enumerate().any(other) {
-        let why = "layers of attention that are not each so many layers apart have no key in GGUF";
-        return Err(Error::unsupported(why));
-    }
-    let mut size = |key, n| pairs.push((key, Meta::U32(n as u32)));
-    size("full_attention_interval", every);
-    if let Some(shape) = c.delta {
-        size("ssm.conv_kernel", shape.kernel);
-        size("ssm.state_size", shape.key_dim);
-        size("ssm.group_count", shape.key_heads);
-        size("ssm.time_step_rank", shape.value_heads);
-        size("ssm.inner_size", shape.values());
-    }
-    Ok(pairs)
 }
 
 #[cfg(test)]
