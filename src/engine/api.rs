@@ -23,7 +23,7 @@ pub use crate::model::{LoadOptions, Pooling, Source, WeightType};
 pub use crate::text::Message;
 
 /// Called with (level, message) from any thread.
-pub type LogSink = Arc<dyn Fn(i32, &str) + Send + Sync>;
+pub type LogSink = Arc<dyn Fn(u32, &str) + Send + Sync>;
 /// Called with (fraction 0..=1, stage) while loading. If it returns true, loading ends with `Cancelled`.
 pub type ProgressSink = Box<dyn FnMut(f32, &str) -> bool + Send>;
 /// Called on the delivery thread with each event.
@@ -62,7 +62,7 @@ pub struct ModelConfig {
     /// Threads that load the model, 1..=256; 0: as many as the CPUs that this process may use.
     pub threads: u32,
     pub log: Option<LogSink>,
-    pub log_level: i32,
+    pub log_level: u32,
     pub progress: Option<ProgressSink>,
 }
 
@@ -138,7 +138,7 @@ pub struct EngineConfig {
     pub on_event: Option<EventSink>,
     pub log: Option<LogSink>,
     /// LOG_*; 0 is silent.
-    pub log_level: i32,
+    pub log_level: u32,
     /// Name of the model in the metrics; None: the model's own.
     pub model_name: Option<String>,
     /// Receives the spans of requests with a `trace`.

@@ -4,7 +4,7 @@ use super::callbacks::{bn_event_callback, bn_log_callback, bn_span_callback};
 use super::event::bn_event;
 use super::growth::grown;
 use super::guard;
-use super::log::{BN_LOG_WARN, log_level, log_sink};
+use super::log::{BN_LOG_WARN, log_sink};
 use super::model::path;
 use super::registry;
 use super::span::span_sink;
@@ -236,7 +236,7 @@ impl bn_engine_config {
             default_timeout_ms: self.default_timeout_ms,
             on_event: self.event_sink(),
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level)?,
+            log_level: self.log_level,
             adapter_bytes: self.adapter_bytes,
             draft_always: false,
             idle_release_ms: self.idle_release_ms,

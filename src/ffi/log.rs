@@ -1,10 +1,9 @@
 //! Log levels and the log callback.
 
 use super::callbacks::bn_log_callback;
-use super::config::choice;
 use super::string::bn_string;
 use super::types::Context;
-use crate::base::{Result, log};
+use crate::base::log;
 use crate::engine::api::LogSink;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -21,29 +20,18 @@ pub const BN_LOG_INFO: u32 = 3;
 pub const BN_LOG_DEBUG: u32 = 4;
 
 const _: () = {
-    assert!(BN_LOG_OFF == log::OFF as u32);
-    assert!(BN_LOG_ERROR == log::ERROR as u32);
-    assert!(BN_LOG_WARN == log::WARN as u32);
-    assert!(BN_LOG_INFO == log::INFO as u32);
-    assert!(BN_LOG_DEBUG == log::DEBUG as u32);
+    assert!(BN_LOG_OFF == log::OFF);
+    assert!(BN_LOG_ERROR == log::ERROR);
+    assert!(BN_LOG_WARN == log::WARN);
+    assert!(BN_LOG_INFO == log::INFO);
+    assert!(BN_LOG_DEBUG == log::DEBUG);
 };
-
-pub(super) fn log_level(level: u32) -> Result<i32> {
-    let levels = [
-        (BN_LOG_OFF, log::OFF),
-        (BN_LOG_ERROR, log::ERROR),
-        (BN_LOG_WARN, log::WARN),
-        (BN_LOG_INFO, log::INFO),
-        (BN_LOG_DEBUG, log::DEBUG),
-    ];
-    choice("log_level", level, "BN_LOG", &levels)
-}
 
 pub(super) fn log_sink(call: bn_log_callback, context: *mut c_void) -> Option<LogSink> {
     let call = call?;
     let context = Context::new(context);
     Some(Arc::new(move |level, message: &str| {
         // SAFETY: the header's contract for `log`; `message` outlives the call.
-        unsafe { call(level as u32, bn_string::of(message), context.get()) }
+        unsafe { call(level, bn_string::of(message), context.get()) }
     }))
 }

@@ -4,7 +4,7 @@ use super::callbacks::{bn_log_callback, bn_progress_callback};
 use super::config::choice;
 use super::growth::{Grown, grown};
 use super::guard;
-use super::log::{BN_LOG_WARN, log_level, log_sink};
+use super::log::{BN_LOG_WARN, log_sink};
 use super::pooling::BN_POOLING_LAST;
 use super::types::*;
 use crate::base::{Bytes, Error, Result, Status, os};
@@ -126,7 +126,7 @@ impl bn_model_config {
             },
             threads: self.threads,
             log: log_sink(self.log, self.log_context),
-            log_level: log_level(self.log_level)?,
+            log_level: self.log_level,
             progress: self.progress_sink(),
         })
     }

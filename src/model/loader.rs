@@ -115,7 +115,7 @@ pub fn load(
     source: &Source,
     options: &LoadOptions,
     pool: &Pool,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     check(source, options)?;
@@ -142,7 +142,7 @@ fn opened(
     files: &dyn Checkpoint,
     options: &LoadOptions,
     pool: &Pool,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     if let Some(config) = files.encoder(&|message| log(WARN, message))? {
@@ -194,7 +194,7 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
 pub fn load_checkpoint(
     files: &dyn Checkpoint,
     pool: &Pool,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     opened(files, &LoadOptions::default(), pool, log, progress)
@@ -205,7 +205,7 @@ fn encoder(
     config: EncoderConfig,
     options: &LoadOptions,
     pool: &Pool,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let given = [
@@ -231,7 +231,7 @@ fn encoder(
 /// Reports the model.
 fn loaded(
     files: &dyn Checkpoint,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     model: Arc<dyn Model>,
     tokenizer: Option<Tokenizer>,
     end_tokens: Vec<u32>,
@@ -249,7 +249,7 @@ fn find_words(
     config: &mut DecoderConfig,
     tokenizer: Option<&Tokenizer>,
     what: &str,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
 ) -> Result<()> {
     if config.score != Some(ScoreRows::Words) {
         return Ok(());
@@ -273,7 +273,7 @@ fn decoder(
     files: &dyn Checkpoint,
     options: &LoadOptions,
     pool: &Pool,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
     progress: &mut dyn FnMut(f32, &str) -> bool,
 ) -> Result<Loaded> {
     let mut config = files.config(&|message| log(WARN, message))?;
@@ -335,7 +335,7 @@ fn embedded() -> Result<Gguf> {
 fn tokenizer(
     files: &dyn Checkpoint,
     vocab_size: usize,
-    log: &dyn Fn(i32, &str),
+    log: &dyn Fn(u32, &str),
 ) -> Result<Option<Tokenizer>> {
     match files.tokenizer(&|message| log(WARN, message)) {
         Ok(Some(mut tokenizer)) if tokenizer.vocab_size() > vocab_size => {

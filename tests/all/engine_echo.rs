@@ -127,7 +127,7 @@ fn configurations_out_of_range_are_refused_by_name() {
     refused("max_wait_us", &|c| c.max_wait_us = 1_000_001);
     refused("max_step_ms", &|c| c.max_step_ms = 0);
     refused("context_length = 1 ", &|c| c.context_length = 1);
-    refused("log_level", &|c| c.log_level = -1);
+    refused("log_level", &|c| c.log_level = 5);
     refused("memory_limit_bytes = 1000 is too small", &|c| c.memory_limit_bytes = 1000);
     let lacking = Isa::ALL.into_iter().find(|isa| !available().contains(isa)).expect("no machine has all");
     let says = format!("instructions is {}, which this machine lacks", lacking.name());

@@ -52,7 +52,7 @@ fn texts_and_pairs_have_the_ids_of_transformers() {
     for (model, folder) in ALL {
         let path = common::root().join(MODELS).join(model).to_string_lossy().into_owned();
         let pool = Pool::new(1).unwrap();
-        let log = |_: i32, text: &str| eprintln!("{text}");
+        let log = |_: u32, text: &str| eprintln!("{text}");
         let loaded =
             load(&Source::File(path), &LoadOptions::default(), &pool, &log, &mut |_, _| false).unwrap();
         let tokenizer = loaded.tokenizer.as_ref().unwrap_or_else(|| panic!("{model}: no tokenizer"));

@@ -500,7 +500,7 @@ fn what_is_odd_but_usable_is_logged() {
     for file in [file.clone(), file.without_key("tokenizer.ggml.model")] {
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "odd file").expect("a file");
         let pool = Pool::new(1).expect("pool");
-        let keep = |level: i32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
+        let keep = |level: u32, message: &str| log.lock().unwrap().push((level, message.to_owned()));
         let loaded = load_checkpoint(&gguf, &pool, &keep, &mut |_, _| false).expect("load");
         assert!(loaded.tokenizer.is_none());
         let warnings: Vec<String> = log

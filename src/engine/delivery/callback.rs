@@ -28,17 +28,17 @@ pub(crate) fn inside() -> bool {
 #[derive(Clone)]
 pub(crate) struct Log {
     sink: Option<LogSink>,
-    level: i32,
+    level: u32,
 }
 
 impl Log {
-    pub(crate) fn new(sink: Option<LogSink>, level: i32) -> Result<Self> {
+    pub(crate) fn new(sink: Option<LogSink>, level: u32) -> Result<Self> {
         in_range("log_level", level.into(), LOG_OFF.into(), LOG_DEBUG.into())?;
         Ok(Self { sink, level })
     }
 
     /// Writes a line. Must not be called with a lock held, because the sink may call the engine.
-    pub(crate) fn write(&self, level: i32, message: impl AsRef<str>) {
+    pub(crate) fn write(&self, level: u32, message: impl AsRef<str>) {
         if let Some(sink) = self.sink.as_ref().filter(|_| level <= self.level) {
             run(|| sink(level, message.as_ref()));
         }
