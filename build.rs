@@ -160,43 +160,70 @@ fn short_comments(lines: &[String]) -> String {
     out
 }
 
-/// `bn_stats` and its parts as cbindgen reads them, from the table of statistics: under C's names, and without metrics.
-fn statistics(table: &str) -> String {
-    let (_, types) = table.split_once("use super::metrics::statistics;\n").expect("the table has one import");
-    let (types, stats) = types.split_once("statistics! {\n").expect("the table has one macro");
-    let stats = stats.trim_end().strip_suffix('}').expect("the macro is the last item");
-    let field = |line: &str| match line.trim_start() {
-        text if text.starts_with("///") || text.is_empty() || text.ends_with(['{', '}']) => {
-            format!("{line}\n")
-        }
-        text => {
-            let array = text.find("; ").and_then(|at| text[at..].find(']').map(|end| at + end + 1));
-            let end = array.or(text.find([',', ';'])).expect("a field ends with its type");
-            format!("pub {},\n", &text[..end])
-        }
-    };
-    let stats: String = stats.lines().map(field).collect();
-    [
+/// A table of fields in `src/engine`, of which C has a struct.
+struct Table {
+    path: &'static str,
+    /// What the structs stand between.
+    bounds: [&'static str; 2],
+    /// Names in Rust and in C.
+    names: &'static [(&'static str, &'static str)],
+    /// The source for cbindgen in OUT_DIR.
+    made: &'static str,
+}
+
+const STATISTICS: Table = Table {
+    path: "src/engine/watch/table.rs",
+    bounds: ["use super::metrics::statistics;\n", "}\n"],
+    names: &[
         ("LATENCY_BUCKETS", "BN_LATENCY_BUCKETS"),
         ("LENGTH_BUCKETS", "BN_LENGTH_BUCKETS"),
         ("struct Latency", "struct bn_latency"),
         ("struct Lengths", "struct bn_lengths"),
         (": Latency", ": bn_latency"),
         (": Lengths", ": bn_lengths"),
+        ("statistics! {\n", ""),
         ("pub struct Stats", "#[repr(C)]\npub struct bn_stats"),
-    ]
-    .iter()
-    .fold(types.to_owned() + &stats, |text, (rust, c)| text.replace(rust, c))
+    ],
+    made: "bn_stats.rs",
+};
+
+const SETTINGS: Table = Table {
+    path: "src/engine/settings.rs",
+    bounds: ["$with! {\n", "        }\n    };\n"],
+    names: &[(
+        "pub struct EngineConfig {",
+        "#[repr(C)]\npub struct bn_engine_config {\npub struct_size: u32,",
+    )],
+    made: "bn_engine_config.rs",
+};
+
+impl Table {
+    /// Its structs with only the fields' names and C types, and with comments.
+    fn structs(&self, root: &Path) -> String {
+        let text = read(&root.join(self.path));
+        let [start, end] = self.bounds;
+        let inside = text.split_once(start).and_then(|(_, rest)| rest.rsplit_once(end));
+        let (structs, _) = inside.unwrap_or_else(|| panic!("{} has {start} and {end}", self.path));
+        let structs: String = structs.lines().map(field).collect();
+        self.names.iter().fold(structs, |text, (rust, c)| text.replace(rust, c))
+    }
 }
 
-/// Generated in OUT_DIR.
-const STATISTICS: &str = "bn_stats.rs";
+/// A line of a table, where a field of C, or two for a callback with its context, stands before `=`.
+fn field(line: &str) -> String {
+    let text = line.trim_start();
+    if text.starts_with("///") || text.starts_with("pub ") || !text.ends_with(';') {
+        return format!("{line}\n");
+    }
+    let declared = text.split_once(" =").map_or(text, |(declared, _)| declared).trim_end_matches(';');
+    declared.split(", ").map(|field| format!("pub {field},\n")).collect()
+}
 
 /// The header's sections: a title and the sources, in their order.
 const SECTIONS: &[(&str, &[&str])] = &[
     ("Texts, errors, versions", &["string.rs", "status.rs", "version.rs", "exports/info.rs"]),
     ("Handles and callbacks", &["types.rs", "log.rs", "callbacks.rs"]),
-    ("Engines", &["config.rs", "exports/engine.rs"]),
+    ("Engines", &["config.rs", SETTINGS.made, "exports/engine.rs"]),
     ("Conversations", &["chat.rs", "exports/chat.rs"]),
     ("Sampling", &["sampling.rs"]),
     ("Constraints", &["constraint.rs", "exports/constraint.rs"]),
@@ -207,7 +234,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("Models", &["model.rs", "exports/model.rs"]),
     ("Adapters", &["exports/adapter.rs"]),
     ("Sessions and the prefix cache", &["session.rs", "exports/session.rs"]),
-    ("Statistics", &[STATISTICS, "exports/stats.rs"]),
+    ("Statistics", &[STATISTICS.made, "exports/stats.rs"]),
     ("Spans", &["span.rs"]),
 ];
 
@@ -244,17 +271,18 @@ fn fail(why: &str) -> ! {
 
 fn main() {
     println!("cargo::rerun-if-changed=src/ffi");
-    println!("cargo::rerun-if-changed=src/engine/watch/table.rs");
     println!("cargo::rerun-if-changed=tools/header/cbindgen.toml");
     println!("cargo::rerun-if-changed=build.rs");
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
 
-    let table = read(&root.join("src/engine/watch/table.rs"));
-    fs::write(out.join(STATISTICS), statistics(&table)).expect("OUT_DIR is writable");
-    let path = |source: &str| match source {
-        STATISTICS => out.join(source),
-        _ => root.join("src/ffi").join(source),
+    for table in [STATISTICS, SETTINGS] {
+        println!("cargo::rerun-if-changed={}", table.path);
+        fs::write(out.join(table.made), table.structs(&root)).expect("OUT_DIR is writable");
+    }
+    let path = |source: &str| match [STATISTICS.made, SETTINGS.made].contains(&source) {
+        true => out.join(source),
+        false => root.join("src/ffi").join(source),
     };
     let config =
         cbindgen::Config::from_file(root.join("tools/header/cbindgen.toml")).expect("cbindgen.toml is sound");

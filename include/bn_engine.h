@@ -362,20 +362,18 @@ struct bn_engine_config {
      * `max_batch_size` is. An encoder runs a text in one pass: with 0 its passes hold
      * `context_length` tokens, or as many as there is memory for. */
     uint32_t max_batch_tokens;
-    /** Microseconds that an idle engine waits for more requests before its first step, up to
-     * 1000000. */
+    /** How long an idle engine waits for more requests before its first step, up to 1000000 us. */
     uint32_t max_wait_us;
-    /** Milliseconds that a step with running answers should last at most, 1 to 60000, default 200.
+    /** How long a step with running answers should last at most, 1 to 60000 ms, default 200.
      * Prompts are cut so that its predicted time is below seven eighths of that, or if this is
      * more, 1.75 times the answers' time. */
     uint32_t max_step_ms;
-    /** Milliseconds between two tokens of an answer to aim at, up to 60000: requests wait while a
+    /** The time between two tokens of an answer to aim at, up to 60000 ms: requests wait while a
      * step with them is predicted to take longer, but one always runs, and none is interrupted.
      * If lower, it replaces `max_step_ms` in steps with prompts. 0: as many run as fit. */
     uint32_t target_itl_ms;
-    /** How many milliseconds later than one of priority 0 a request of priority 255 may be
-     * submitted and still come first, up to 3600000, default 30000; others proportionally. 0:
-     * order of arrival. */
+    /** How much later than one of priority 0 a request of priority 255 may be submitted and still
+     * come first, up to 3600000 ms, default 30000; others proportionally. 0: order of arrival. */
     uint32_t priority_ageing_ms;
     /** The most requests, from submit to `bn_request_free`, 1 to 1048576, default 1024. */
     uint32_t queue_capacity;
@@ -400,9 +398,9 @@ struct bn_engine_config {
      * have unread. Beyond that it is paused until they are polled or delivered, or ends
      * (`BN_REQUEST_END_UNREAD`). Default 4194304; 0: no limit. */
     uint64_t max_unread_bytes;
-    /** Milliseconds without a request, or in a pause, after which the engine releases the pages of
-     * weights that are mapped from files, up to 604800000. The next request reads them again.
-     * Weights that were packed or converted at load, and those on devices, stay. 0: never. */
+    /** How long without a request, or in a pause, until the engine releases the pages of weights
+     * that are mapped from files, up to 604800000 ms. The next request reads them again. Weights
+     * that were packed or converted at load, and those on devices, stay. 0: never. */
     uint64_t idle_release_ms;
     /** Tokens per KV block: 16, 32 (default), 64 or 128. */
     uint32_t kv_block_size;
@@ -421,7 +419,8 @@ struct bn_engine_config {
     uint32_t snapshot_interval;
     /** `BN_SPECULATION_*` of requests that do not set it. */
     uint32_t speculation;
-    /** `bn_request_params.draft_tokens` of requests that do not set it. 0: as many as save time. */
+    /** `bn_request_params.draft_tokens` of requests that do not set it, up to 15. 0: as many as
+     * save time. */
     uint32_t draft_tokens;
     /** The most detailed level that `log` gets, `BN_LOG_*`. Default `BN_LOG_WARN`. */
     uint32_t log_level;

@@ -1,8 +1,13 @@
 //! The engine's Rust interface: plain types that `ffi` converts to and from C.
 
+use crate::base::{Result, in_range};
+use crate::engine::hub::ids::SLOT_BITS;
+use crate::engine::settings::settings;
 use crate::model::{Loaded, Model};
 use crate::sample::SamplingParams;
+use crate::schedule::MAX_DRAFT;
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 pub use crate::cache::CacheEvent;
@@ -79,130 +84,43 @@ impl Default for ModelConfig {
     }
 }
 
-/// Configuration of an engine. `Engine::create` checks the ranges; its errors name the field and the range.
-pub struct EngineConfig {
-    /// A loaded model, which several engines may share. None: the model is loaded from `model_path`.
-    pub model: Option<Loaded>,
-    /// None: the embedded model. Otherwise `builtin:echo`, `builtin:echo?us_per_token=N&load_ms=N`, or the path of
-    /// a file.
-    pub model_path: Option<String>,
-    /// 1..=256; 0: as many as the CPUs that this process may use.
-    pub threads: u32,
-    /// Maximum number of sequences in a step, 1..=4096; 1 is sequential mode.
-    pub max_batch_size: u32,
-    /// Maximum number of rows in a step, max_batch_size..=65536. 0: 512, or max_batch_size if that is more; with an
-    /// encoder, which runs a text in one step, as many as its longest text has, if memory allows.
-    pub max_batch_tokens: u32,
-    /// Maximum number of tokens of one request, prompt and output; 0: the model's context length, or as many as
-    /// fit in half of the free memory.
-    pub context_length: u32,
-    /// Tokens per KV block: 16, 32, 64 or 128.
-    pub kv_block_size: u32,
-    /// Element type of the KV cache. Models that keep something else there (`builtin:echo`) have their own.
-    pub kv_type: KvType,
-    /// Limit for weights, KV, workspace, queued prompts and buffered events, in bytes. 0: no limit, and KV takes
-    /// at most half of the free memory.
-    pub memory_limit_bytes: u64,
-    /// Maximum size of the KV cache; 0: what the machine and `memory_limit_bytes` leave, up to a whole sequence
-    /// per batch slot.
-    pub kv_cache_bytes: u64,
-    /// Maximum number of snapshots of states, in a model with recurrent layers; 0: as many as `max_batch_size`, and at
-    /// least 8.
-    pub snapshots: u32,
-    /// Tokens of a prompt between two snapshots of its state, rounded up to whole KV blocks; 0: only at the ends of
-    /// prompts, and where prompts were seen to diverge.
-    pub snapshot_interval: u32,
-    /// Maximum number of prefix cache changes that wait for `Engine::kv_events`, 0..=1048576; 0: the host
-    /// reads none.
-    pub kv_events_capacity: u32,
-    /// Limit for the unpolled output of a streaming request, in bytes as `memory_limit_bytes` counts them. Beyond
-    /// it the request is paused, or ends (`RequestParams::end_unread`). 0: no limit.
-    pub max_unread_bytes: u64,
-    /// Maximum number of unreleased requests, 1..=1048576.
-    pub queue_capacity: u32,
-    /// Maximum number of prompt tokens of queued requests. A request may exceed it if none is queued. 0: no bound.
-    pub queue_token_capacity: u64,
-    /// Time that the first step of an idle engine waits for further requests, in microseconds, 0..=1000000.
-    pub max_wait_us: u32,
-    /// Target upper bound for the time of a step that has decode rows; prompts are cut to keep it. 1..=60000.
-    pub max_step_ms: u32,
-    /// Target upper bound for the time between two tokens; limits how many requests run together. 0..=60000; 0: no
-    /// target, as many run as fit.
-    pub target_itl_ms: u32,
-    /// A request of priority 255 precedes one of priority 0 that was submitted up to this much earlier.
-    /// 0..=3600000.
-    pub priority_ageing_ms: u32,
-    /// Timeout of requests that set none; 0: none.
-    pub default_timeout_ms: u32,
-    /// Some: callback mode.
-    pub on_event: Option<EventSink>,
-    pub log: Option<LogSink>,
-    /// LOG_*; 0 is silent.
-    pub log_level: u32,
-    /// Name of the model in the metrics; None: the model's own.
-    pub model_name: Option<String>,
-    /// Receives the spans of requests with a `trace`.
-    pub on_span: Option<SpanSink>,
-    /// Part of the memory limit that is kept free for adapters, besides requests. 0: adapters share memory with
-    /// requests.
-    pub adapter_bytes: u64,
-    /// Instruction set of the CPU kernels; None: the best that the machine has. The results are the same.
-    pub instructions: Option<Isa>,
-    /// "cpu" (also if empty), or "cuda:0" and so on, or several CUDA devices separated by commas. Each device has
-    /// its own copy of the model, its own KV cache and its own engine thread.
-    pub device: String,
-    /// Default for requests that set none. None: a model drafts if there is one, else look-ups draft as long as
-    /// they gain.
-    pub speculation: Option<Speculation>,
-    /// The model that drafts tokens for requests that ask for it. It must have the same vocabulary.
-    pub draft_model: Option<Loaded>,
-    /// Maximum number of drafted tokens per step of a request, 0..=15; 0: the largest possible number.
-    pub draft_tokens: u32,
-    /// Drafts run regardless of their predicted cost. For tests, which must not depend on measured times.
-    pub draft_always: bool,
-    /// Idle time in milliseconds after which the pages of mapped weights are released; 0: never.
-    pub idle_release_ms: u64,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            model: None,
-            model_path: None,
-            threads: 0,
-            max_batch_size: 32,
-            max_batch_tokens: 0,
-            context_length: 0,
-            kv_block_size: 32,
-            kv_type: KvType::F16,
-            memory_limit_bytes: 0,
-            kv_cache_bytes: 0,
-            snapshots: 0,
-            snapshot_interval: 512,
-            max_unread_bytes: 4 << 20,
-            kv_events_capacity: 0,
-            queue_capacity: 1024,
-            queue_token_capacity: 0,
-            max_wait_us: 0,
-            max_step_ms: 200,
-            target_itl_ms: 0,
-            priority_ageing_ms: 30_000,
-            default_timeout_ms: 0,
-            on_event: None,
-            log: None,
-            log_level: LOG_WARN,
-            model_name: None,
-            adapter_bytes: 0,
-            on_span: None,
-            instructions: None,
-            device: String::new(),
-            speculation: None,
-            draft_model: None,
-            draft_tokens: 0,
-            draft_always: false,
-            idle_release_ms: 0,
+/// Makes `EngineConfig` of the table of settings.
+macro_rules! engine_config {
+    ($(#[doc = $about:literal])+ pub struct $config:ident {$(
+        $(#[doc = $doc:literal])+
+        $field:ident: $c:ty $(, $context:ident: $pointer:ty)?
+            $(=> $rust:ty)? $(= $default:expr $(, $range:expr)?)?;
+    )+}) => {
+        $(#[doc = $about])+
+        pub struct $config {
+            $($(#[doc = $doc])+ pub $field: engine_config!(@type $c $(=> $rust)?),)+
+            /// Drafts run regardless of their predicted cost. For tests, which must not depend on measured times.
+            pub draft_always: bool,
         }
-    }
+
+        impl Default for $config {
+            fn default() -> Self {
+                Self { $($field: engine_config!(@default $($default)?),)+ draft_always: false }
+            }
+        }
+
+        impl $config {
+            /// Checks the numbers that have a range in the table.
+            pub(crate) fn check_ranges(&self) -> Result<()> {
+                $($($(within(stringify!($field), self.$field, $range)?;)?)?)+
+                Ok(())
+            }
+        }
+    };
+    (@type $c:ty => $rust:ty) => { $rust };
+    (@type $c:ty) => { $c };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
+}
+settings!(engine_config);
+
+fn within(name: &str, value: impl TryInto<i64>, range: RangeInclusive<i64>) -> Result<()> {
+    in_range(name, value.try_into().unwrap_or(i64::MAX), *range.start(), *range.end())
 }
 
 /// Whether an `EngineConfig.device` is the CPU.

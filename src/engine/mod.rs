@@ -9,6 +9,7 @@ pub mod hub;
 mod memory;
 mod replicas;
 mod request;
+pub(crate) mod settings;
 mod watch;
 
 #[cfg(test)]

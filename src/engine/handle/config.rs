@@ -1,33 +1,20 @@
-//! Checks the ranges of the configuration. Errors name the field.
+//! Checks the configuration: the table's ranges, and those that depend on more. Errors name the field.
 
 use crate::base::{Error, Result, in_range};
 use crate::engine::api::EngineConfig;
 use crate::model::Facts;
 use crate::schedule::MAX_DRAFT;
 
-/// A week.
-const MAX_IDLE_MS: i64 = 7 * 24 * 3_600_000;
-
 /// The default of `max_batch_tokens`, and its maximum.
 const BATCH_TOKENS: u32 = 512;
 const MAX_BATCH_TOKENS: u32 = 65_536;
 
 pub(crate) fn check(config: &EngineConfig) -> Result<()> {
-    in_range("max_batch_size", config.max_batch_size.into(), 1, 4096)?;
+    config.check_ranges()?;
     if config.max_batch_tokens != 0 {
         let (tokens, least) = (config.max_batch_tokens.into(), config.max_batch_size.into());
         in_range("max_batch_tokens", tokens, least, MAX_BATCH_TOKENS.into())?;
     }
-    in_range("queue_capacity", config.queue_capacity.into(), 1, 1 << crate::engine::hub::ids::SLOT_BITS)?;
-    in_range("max_wait_us", config.max_wait_us.into(), 0, 1_000_000)?;
-    in_range("max_step_ms", config.max_step_ms.into(), 1, 60_000)?;
-    in_range("target_itl_ms", config.target_itl_ms.into(), 0, 60_000)?;
-    in_range("kv_events_capacity", config.kv_events_capacity.into(), 0, 1 << 20)?;
-    in_range("snapshots", config.snapshots.into(), 0, 1 << 16)?;
-    in_range("snapshot_interval", config.snapshot_interval.into(), 0, 1 << 24)?;
-    in_range("priority_ageing_ms", config.priority_ageing_ms.into(), 0, 3_600_000)?;
-    in_range("idle_release_ms", config.idle_release_ms.try_into().unwrap_or(i64::MAX), 0, MAX_IDLE_MS)?;
-    draft_tokens(config.draft_tokens)?;
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));

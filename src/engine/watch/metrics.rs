@@ -13,7 +13,7 @@ use std::fmt::{Display, Write};
 macro_rules! statistics {
     ($(#[doc = $about:literal])+ pub struct $struct:ident {$(
         $(#[doc = $doc:literal])+
-        $field:ident: $type:ty $(, $kind:ident $name:literal $($label:ident = $is:literal)? $(($help:literal))?)?;
+        $field:ident: $type:ty $(=> $kind:ident $name:literal $($label:ident = $is:literal)? $(($help:literal))?)?;
     )+}) => {
         $(#[doc = $about])+
         #[repr(C)]
