@@ -154,10 +154,12 @@ demo: $(C)/demo
 header:
 	$(CARGO) check --quiet --lib
 	@cp "$$(ls -t $(CARGO_DIR)/debug/build/bn-engine-*/out/bn_engine.h | head -n 1)" include/bn_engine.h
-	@awk -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/stats_fields.go
+	@awk -f tools/header/parse.awk -f tools/header/swift.awk $(HEADER) > bindings/swift/Sources/BnEngine/Configuration.swift
+	@for part in stats_fields options_fields; do \
+		awk -v part=$$part -f tools/header/parse.awk -f tools/header/go.awk $(HEADER) > bindings/go/$$part.go; done
 	@for part in header calls_cgo calls_purego; do \
 		awk -v part=$$part -f tools/header/parse.awk -f tools/header/go_c.awk $(HEADER) > bindings/go/$$part.go; done
-	@for file in src/sys src/stats tests/all/layout; do awk -v part=$$(basename $$file) \
+	@for file in src/sys src/stats src/settings tests/all/layout; do awk -v part=$$(basename $$file) \
 		-f tools/header/parse.awk -f tools/header/rust.awk $(HEADER) > bindings/rust/$$file.rs; done
 
 #   make parity    write docs/parity.md: results compared with the references

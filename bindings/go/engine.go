@@ -36,44 +36,6 @@ const (
 	NEONI8MM   Instructions = BN_INSTRUCTIONS_NEON_I8MM
 )
 
-// Options are the options of NewEngine.
-type Options struct {
-	Model *Model // nil: the engine loads one of its own from
-	Path  string // this path, as in ModelOptions
-
-	ModelName string // in metrics; "": the model's own
-
-	Threads          int // that compute; 0: the CPUs of the process
-	MaxBatchSize     int // requests in a forward pass
-	MaxBatchTokens   int // tokens in a forward pass
-	ContextLength    int // tokens of a request, prompt and output
-	KVBlockSize      int
-	KVType           KVType
-	QueueCapacity    int // requests that have not ended, waiting ones included
-	QueueTokens      uint64
-	MemoryLimit      uint64 // bytes
-	KVCacheBytes     uint64
-	MaxUnreadBytes   uint64        // of a stream's output that the goroutine of the engine has not taken; 0: 4 MiB
-	MaxStep          time.Duration // that a step should not exceed
-	TargetITL        time.Duration // between two tokens of an answer
-	MaxWait          time.Duration // that an idle engine waits for more requests
-	PriorityAgeing   time.Duration // that priority is worth; 0: 30 seconds; negative: requests run in the order of arrival
-	DefaultTimeout   time.Duration // of requests that set none
-	Snapshots        int           // states that models with recurrent layers keep for later requests; 0: as many as run
-	SnapshotInterval int           // tokens of a prompt between two of them; 0: 512, below 0: only where prompts part
-	KVEvents         int           // changes of the prefix cache to keep for KVEvents
-	AdapterBytes     uint64        // of MemoryLimit that the KV cache leaves for adapters
-	Speculation      Speculation   // of requests that do not say
-	DraftTokens      int           // at most, for a step of a request; 0: as many as pay
-	DraftModel       *Model        // a small one with the same vocabulary, which drafts tokens; the engine keeps it
-	Instructions     Instructions  // that kernels use; 0: the machine's best
-	Device           string        // "cuda:0" and so on; "": the CPU
-	IdleRelease      time.Duration // without a request, or in a pause, after which mapped weights leave memory; 0: never
-
-	Log      func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
-	LogLevel LogLevel               // the most detailed level that Log gets; 0: LogWarn
-}
-
 // Engine runs one model for any number of requests.
 type Engine struct{ core *core }
 
@@ -117,46 +79,13 @@ func (c *core) create(o *Options) error {
 	defer memory.free()
 	var config bn_engine_config
 	bn_engine_config_init(&config, sizeof_bn_engine_config)
-	config.model_path, config.model_name = memory.text(o.Path), memory.text(o.ModelName)
-	set(&config.threads, count(o.Threads))
-	set(&config.max_batch_size, count(o.MaxBatchSize))
-	set(&config.max_batch_tokens, count(o.MaxBatchTokens))
-	set(&config.context_length, count(o.ContextLength))
-	set(&config.kv_block_size, count(o.KVBlockSize))
-	config.kv_type = uint32(o.KVType)
-	set(&config.queue_capacity, count(o.QueueCapacity))
-	config.queue_token_capacity = o.QueueTokens
-	config.memory_limit_bytes = o.MemoryLimit
-	config.kv_cache_bytes = o.KVCacheBytes
-	set(&config.max_unread_bytes, o.MaxUnreadBytes)
-	config.instructions = uint32(o.Instructions)
-	set(&config.max_step_ms, milliseconds(o.MaxStep))
-	config.target_itl_ms = milliseconds(o.TargetITL)
-	config.max_wait_us = count(int(o.MaxWait / time.Microsecond))
-	if o.PriorityAgeing < 0 {
-		config.priority_ageing_ms = 0
-	} else {
-		set(&config.priority_ageing_ms, milliseconds(o.PriorityAgeing))
-	}
-	config.default_timeout_ms = milliseconds(o.DefaultTimeout)
-	config.kv_events_capacity = count(o.KVEvents)
-	config.snapshots = count(o.Snapshots)
-	if o.SnapshotInterval < 0 {
-		config.snapshot_interval = 0
-	} else {
-		set(&config.snapshot_interval, count(o.SnapshotInterval))
-	}
-	config.adapter_bytes = o.AdapterBytes
-	config.idle_release_ms = uint64(milliseconds(o.IdleRelease))
-	config.device = memory.text(o.Device)
-	config.speculation, config.draft_tokens = uint32(o.Speculation), count(o.DraftTokens)
+	o.set(&config, &memory)
 	draft, err := o.DraftModel.handle()
 	if err != nil {
 		return err
 	}
 	defer runtime.KeepAlive(o.DraftModel)
 	config.draft_model = draft
-	set(&config.log_level, uint32(o.LogLevel))
 	config.log, config.log_context = c.hooks.callback(), c.hooks.handle
 	create := func(model bn_model, failure *bn_error) bn_status {
 		config.model = model

@@ -16,19 +16,25 @@ fn committed_header_is_the_generated_one() {
 
 #[test]
 #[cfg(unix)] // runs awk, on the repository's files
-fn what_go_has_of_c_is_the_headers() {
+fn what_go_and_swift_have_of_c_is_the_headers() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let files = [("stats_fields", "go"), ("header", "go_c"), ("calls_cgo", "go_c"), ("calls_purego", "go_c")];
+    let files = [
+        ("go/stats_fields.go", "go"),
+        ("go/options_fields.go", "go"),
+        ("go/header.go", "go_c"),
+        ("go/calls_cgo.go", "go_c"),
+        ("go/calls_purego.go", "go_c"),
+        ("swift/Sources/BnEngine/Configuration.swift", "swift"),
+    ];
     for (file, program) in files {
-        let (part, program) = (format!("part={file}"), format!("tools/header/{program}.awk"));
+        let path = root.join("bindings").join(file);
+        let part = format!("part={}", path.file_stem().unwrap().to_str().unwrap());
+        let program = format!("tools/header/{program}.awk");
         let args = ["-v", &part, "-f", "tools/header/parse.awk", "-f", &program, "include/bn_engine.h"];
         let made = std::process::Command::new("awk").args(args).current_dir(root).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let committed = std::fs::read_to_string(root.join(format!("bindings/go/{file}.go"))).unwrap();
-        assert!(
-            committed == String::from_utf8(made.stdout).unwrap(),
-            "{file}.go is stale: run `make header`"
-        );
+        let committed = std::fs::read_to_string(path).unwrap();
+        assert!(committed == String::from_utf8(made.stdout).unwrap(), "{file} is stale: run `make header`");
     }
 }
 

@@ -22,12 +22,12 @@ check() {
 }
 
 missing=0
-all="bn_engine_config bn_model_config bn_request_params bn_chat bn_sampling bn_constraint bn_embedding_params bn_event
-bn_model_info bn_tool_call"
+all="bn_model_config bn_request_params bn_chat bn_sampling bn_constraint bn_embedding_params bn_event bn_model_info
+bn_tool_call"
 # Skip generated files, which have all fields.
-check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go' ! -name header.go ! -name 'calls_*.go' ! -name stats_fields.go)" "$all" ""
-check rust "$(find "$bindings/rust/src" -name '*.rs' ! -name sys.rs ! -name stats.rs)" "$all" ""
-# The path is an argument of Model.open; the number of log probabilities follows from the other two.
-check swift "$(find "$bindings/swift/Sources/BnEngine" -name '*.swift')" "$all" "model_path logprobs_count"
+check go "$(find "$bindings/go" -name '*.go' ! -name '*_test.go' ! -name header.go ! -name 'calls_*.go' ! -name '*_fields.go')" "$all" ""
+check rust "$(find "$bindings/rust/src" -name '*.rs' ! -name sys.rs ! -name stats.rs ! -name settings.rs)" "$all" ""
+# The number of log probabilities follows from the other two.
+check swift "$(find "$bindings/swift/Sources/BnEngine" -name '*.swift' ! -name Configuration.swift)" "$all" "logprobs_count"
 check cpp "$(find "$bindings/cpp" -name '*.hpp')" "bn_event bn_tool_call" ""
 exit "$missing"

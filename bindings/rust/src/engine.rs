@@ -1,10 +1,10 @@
 //! Engines.
 use crate::adapter::Adapter;
 use crate::constraint::Constraint;
-use crate::engine_options::EngineOptions;
 use crate::error::{Error, ErrorKind, Result, check, check_status};
 use crate::handle::{Handle, Keep, free_engine};
 use crate::model::{Model, check_abi};
+use crate::settings::EngineOptions;
 use crate::{sys, text};
 use std::fmt;
 use std::path::Path;

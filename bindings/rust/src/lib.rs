@@ -45,6 +45,7 @@ mod request;
 mod sampling;
 mod score;
 mod session;
+mod settings;
 mod shared;
 mod span;
 #[rustfmt::skip]
@@ -60,7 +61,7 @@ pub use adapter::Adapter;
 pub use chat::{Chat, Message};
 pub use constraint::{Constraint, ConstraintKind, JsonFlags};
 pub use engine::{Engine, Shutdown, State};
-pub use engine_options::{EngineOptions, Instructions, KvType};
+pub use engine_options::{Instructions, KvType};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Answer, Event, Logprob, ToolCall, ToolCallPart};
 pub use finish::{Finish, FinishReason, Times, Usage};
@@ -76,6 +77,7 @@ pub use request::{
 pub use sampling::{Sampler, Sampling};
 pub use score::Score;
 pub use session::{KvEvent, KvEventKind};
+pub use settings::EngineOptions;
 pub use span::{OnSpan, Span, SpanKind};
 pub use stats::{Latency, Lengths, Stats};
 pub use stream::{Canceller, RequestInfo, Stage, Stream};

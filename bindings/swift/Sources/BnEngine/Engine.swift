@@ -132,34 +132,6 @@ final class Core: @unchecked Sendable {
 /// Runs one model for any number of requests. No thread blocks for an answer. When the engine is dropped, its requests
 /// are cancelled; streams keep it.
 public final class Engine: @unchecked Sendable {
-    /// Values that are nil have the defaults of bn_engine.h.
-    public struct Configuration: Sendable {
-        public var threads, maxBatchSize, maxBatchTokens, contextLength, kvBlockSize, queueCapacity: UInt32?
-        public var maxStepMilliseconds, targetTokenMilliseconds, defaultTimeoutMilliseconds: UInt32?
-        public var maxWaitMicroseconds, priorityAgeingMilliseconds: UInt32?
-        public var queueTokenCapacity, memoryLimitBytes, kvCacheBytes, adapterBytes, maxUnreadBytes: UInt64?
-        public var instructions: Instructions = .auto
-        public var kvType: KVType = .f16
-        /// Changes of the prefix cache to keep for `kvEvents`.
-        public var kvEventsCapacity: UInt32?
-        /// Number of states that models with recurrent layers keep for later requests, and tokens of a prompt
-        /// between two.
-        public var snapshots, snapshotInterval: UInt32?
-        /// The name in metrics; nil: the model's own name.
-        public var modelName: String?
-        /// The default for requests that do not set it.
-        public var speculation: Speculation = .unset
-        public var draftTokens: UInt32?
-        /// A small model with the same vocabulary, which drafts tokens. The engine keeps it.
-        public var draftModel: Model?
-        /// The device, "cuda:0" and so on; nil: the CPU.
-        public var device: String?
-        /// Time without a request, or in a pause, after which mapped weights leave memory; nil: never.
-        public var idleReleaseMilliseconds: UInt64?
-        public var log: Log?
-        public var logLevel = LogLevel.warn
-        public init() {}
-    }
     /// A change of the prefix cache: a block of tokens was added or removed. bn_engine.h describes the
     /// hashes.
     public struct KVEvent: Sendable {
@@ -186,37 +158,10 @@ public final class Engine: @unchecked Sendable {
         try checkABI()
         var config = bn_engine_config()
         bn_engine_config_init(&config, size(of: bn_engine_config.self))
-        func set<T>(_ field: WritableKeyPath<bn_engine_config, T>, _ value: T?) {
-            if let value { config[keyPath: field] = value }
-        }
-        set(\.threads, configuration.threads)
-        set(\.max_batch_size, configuration.maxBatchSize)
-        set(\.max_batch_tokens, configuration.maxBatchTokens)
-        set(\.context_length, configuration.contextLength)
-        set(\.kv_block_size, configuration.kvBlockSize)
-        set(\.queue_capacity, configuration.queueCapacity)
-        set(\.max_step_ms, configuration.maxStepMilliseconds)
-        set(\.target_itl_ms, configuration.targetTokenMilliseconds)
-        set(\.default_timeout_ms, configuration.defaultTimeoutMilliseconds)
-        set(\.max_wait_us, configuration.maxWaitMicroseconds)
-        set(\.priority_ageing_ms, configuration.priorityAgeingMilliseconds)
-        set(\.kv_events_capacity, configuration.kvEventsCapacity)
-        set(\.snapshots, configuration.snapshots)
-        set(\.snapshot_interval, configuration.snapshotInterval)
-        set(\.queue_token_capacity, configuration.queueTokenCapacity)
-        set(\.memory_limit_bytes, configuration.memoryLimitBytes)
-        set(\.kv_cache_bytes, configuration.kvCacheBytes)
-        set(\.adapter_bytes, configuration.adapterBytes)
-        set(\.max_unread_bytes, configuration.maxUnreadBytes)
-        config.instructions = configuration.instructions.rawValue
-        set(\.idle_release_ms, configuration.idleReleaseMilliseconds)
-        set(\.draft_tokens, configuration.draftTokens)
-        (config.kv_type, config.speculation) = (configuration.kvType.rawValue, configuration.speculation.rawValue)
-        let hooks = Hooks(configuration.log)
-        (config.log, config.log_context, config.log_level) = (hooks.logger, hooks.context, configuration.logLevel.rawValue)
-        (config.model, config.draft_model) = (model?.handle, configuration.draftModel?.handle)
-        let arena = Arena()
-        (config.device, config.model_name) = (arena.optional(configuration.device), arena.optional(configuration.modelName))
+        let (hooks, arena) = (Hooks(configuration.log), Arena())
+        configuration.set(&config, arena)
+        config.model = model?.handle
+        (config.log, config.log_context) = (hooks.logger, hooks.context)
         core = try withExtendedLifetime((arena, model, configuration.draftModel)) { try Core(&config, hooks) }
     }
 
