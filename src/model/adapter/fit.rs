@@ -8,12 +8,12 @@ use crate::model::DecoderConfig;
 use crate::model::export::source_row;
 use crate::model::fused;
 use crate::model::hf::names;
-use crate::model::layers::delta_net::{DeltaConfig, DeltaDefaults};
-use crate::model::layers::mamba::MambaConfig;
+use crate::model::layers::recurrent::Mixer;
 use crate::ops::lora::Pairs;
 use crate::ops::pass::Product;
-use crate::ops::{HeadOrder, Lora, RopeStyle};
+use crate::ops::{Lora, RopeStyle};
 use std::collections::HashMap;
+use std::sync::Arc;
 use xxhash_rust::xxh64::Xxh64;
 
 /// Maximum rank.
@@ -152,7 +152,8 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
     if names.is_empty() {
         return Err(refused("the model's family has no such product"));
     }
-    check_form(&names[0], peft, c).map_err(refused)?;
+    let same_form = |recurrent: &Arc<dyn Mixer>| recurrent.check_update(c, &names[0], peft);
+    c.recurrent.as_ref().map_or(Ok(()), same_form).map_err(refused)?;
     let pieces = fused::shape(c).filter(|_| peft);
     let piece = |(at, name): (usize, &String)| {
         let tensor = format!("{name}.weight");
@@ -165,36 +166,6 @@ fn products(file: &AdapterFile, part: &Part, c: &DecoderConfig) -> Result<Vec<Pa
         Ok(Part { name: name.clone(), a: part.a.clone(), b, scale: part.scale })
     };
     names.iter().enumerate().map(piece).collect()
-}
-
-/// Refuses files whose rows or factors are in another form than the model's: those of DeltaNet's heads, and weights
-/// that Falcon-H1's factors are in.
-fn check_form(name: &str, peft: bool, c: &DecoderConfig) -> std::result::Result<(), &'static str> {
-    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
-    let recurrent = layer.and_then(|layer| c.blocks.get(layer)).is_some_and(|block| block.recurrent);
-    let delta = c.recurrent_as::<DeltaConfig>().filter(|_| recurrent);
-    if let (Some(delta), Some(defaults)) = (delta, c.family.recurrent_as::<DeltaDefaults>()) {
-        let (shape, own) = (delta.shape, if peft { HeadOrder::Grouped } else { defaults.order });
-        if own != shape.order
-            && shape.key_heads > 1
-            && shape.value_heads > shape.key_heads
-            && !name.contains(".ffn_")
-        {
-            return Err(
-                "the heads of the model's file are in another order; open a folder with PEFT's adapters, and \
-                        a GGUF file with those in GGUF",
-            );
-        }
-    }
-    let mamba = c.recurrent_as::<MambaConfig>();
-    let in_weights = mamba.is_some_and(|mamba| mamba.inputs == [1.0; 5] && mamba.output == 1.0);
-    match c.family.multipliers && peft == in_weights {
-        true => Err(
-            "the model's factors are in the weights of GGUF files, and not in those of folders; open a folder \
-                     with PEFT's adapters, and a GGUF file with those in GGUF",
-        ),
-        false => Ok(()),
-    }
 }
 
 /// Part `part` of a matrix that is cut into `of` parts of equal rows.

@@ -173,6 +173,27 @@ impl Mixer for DeltaConfig {
         Ok(Mixed { rows, output: "ssm_out", width: shape.values() })
     }
 
+    fn check_update(
+        &self,
+        c: &DecoderConfig,
+        name: &str,
+        peft: bool,
+    ) -> std::result::Result<(), &'static str> {
+        let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
+        let index = layer.and_then(|(layer, _)| layer.parse::<usize>().ok());
+        let recurrent = index.and_then(|index| c.blocks.get(index)).is_some_and(|block| block.recurrent);
+        let in_gguf = c.family.recurrent_as::<DeltaDefaults>().map_or(HeadOrder::Grouped, |of| of.order);
+        let (shape, order) = (self.shape, if peft { HeadOrder::Grouped } else { in_gguf });
+        let moved = order != shape.order && shape.key_heads > 1 && shape.value_heads > shape.key_heads;
+        match moved && recurrent && !name.contains(".ffn_") {
+            true => Err(
+                "the heads of the model's file are in another order; open a folder with PEFT's adapters, and \
+                        a GGUF file with those in GGUF",
+            ),
+            false => Ok(()),
+        }
+    }
+
     fn is_written(&self) -> bool {
         true
     }

@@ -5,7 +5,7 @@ use super::source::Source;
 use super::{Mixed, Residual};
 use crate::base::Result;
 use crate::formats::gguf::Gguf;
-use crate::model::config::{Block, FACTOR, HEADS, KERNEL};
+use crate::model::config::{Block, DecoderConfig, FACTOR, HEADS, KERNEL};
 use crate::model::family::{Family, Named};
 use crate::model::gguf::Metadata;
 use crate::model::hf::{Fields, Multipliers};
@@ -244,6 +244,17 @@ impl Mixer for MambaConfig {
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
         Ok(Mixed { rows, output: "ssm_out", width: self.shape.inner() })
+    }
+
+    fn check_update(&self, c: &DecoderConfig, _: &str, peft: bool) -> std::result::Result<(), &'static str> {
+        let in_weights = self.inputs == [1.0; 5] && self.output == 1.0;
+        match c.family.multipliers && peft == in_weights {
+            true => Err(
+                "the model's factors are in the weights of GGUF files, and not in those of folders; open a folder \
+                         with PEFT's adapters, and a GGUF file with those in GGUF",
+            ),
+            false => Ok(()),
+        }
     }
 }
 

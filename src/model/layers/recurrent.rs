@@ -79,6 +79,17 @@ pub(crate) trait Mixer: Any + Debug + Send + Sync {
     /// Reads a layer's tensors and pushes its operations. `slot`: that of its inputs.
     fn push(&self, from: &mut dyn Source, pass: &mut Pass, slot: Slot, of: &Residual) -> Result<Mixed>;
 
+    /// Refuses an adapter's update of the product `name`, by GGUF's name, whose rows or factors are in another form than
+    /// the model's. `peft`: the update is of PEFT, for folders; otherwise of a GGUF file.
+    fn check_update(
+        &self,
+        _c: &DecoderConfig,
+        _name: &str,
+        _peft: bool,
+    ) -> std::result::Result<(), &'static str> {
+        Ok(())
+    }
+
     /// Whether `export` writes these layers.
     fn is_written(&self) -> bool {
         false
