@@ -5,7 +5,7 @@ mod counting;
 
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{Facts, LoadOptions, Outputs, Source};
-use bn_engine::ops::{KvCache, RaggedBatch, SeqRows, StateRows};
+use bn_engine::ops::{Memory, RaggedBatch, SeqRows, StateRows};
 use common::{Running, SPARE_STATES};
 use counting::{CALLS, LIVE, PEAK};
 use std::sync::atomic::Ordering::SeqCst;
@@ -25,21 +25,31 @@ fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
 }
 
 /// (peak bytes, allocations) of one step.
-fn measure(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> (usize, usize) {
+fn measure(
+    model: &Running,
+    batch: &RaggedBatch,
+    memory: &mut dyn Memory,
+    out: &mut Outputs,
+) -> (usize, usize) {
     let mut batch = batch.clone();
-    if kv.states().is_ok() {
+    if model.has_states() {
         let slots = SPARE_STATES..SPARE_STATES + batch.seqs.len();
         batch.states.extend(slots.map(|slot| StateRows { slot: slot as u32, ..StateRows::default() }));
     }
     let (live, calls) = (LIVE.load(SeqCst), CALLS.load(SeqCst));
     PEAK.store(live, SeqCst);
-    model.forward(&batch, kv, out).expect("forward");
+    model.forward(&batch, memory, out).expect("forward");
     (PEAK.load(SeqCst) - live, CALLS.load(SeqCst) - calls)
 }
 
 /// The highest peak and the fewest allocations of some equal steps: a thread's own buffers grow when it first has a task.
-fn settled(model: &Running, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> (usize, usize) {
-    let steps = [(); 4].map(|()| measure(model, batch, kv, out));
+fn settled(
+    model: &Running,
+    batch: &RaggedBatch,
+    memory: &mut dyn Memory,
+    out: &mut Outputs,
+) -> (usize, usize) {
+    let steps = [(); 4].map(|()| measure(model, batch, memory, out));
     steps.iter().fold((0, usize::MAX), |(peak, calls), step| (peak.max(step.0), calls.min(step.1)))
 }
 
@@ -64,7 +74,7 @@ fn steps_stay_within_their_workspace() {
         let source = Source::File(common::root().join(path).to_string_lossy().into_owned());
         let options = LoadOptions { mtp: path.contains("/mtp/"), ..LoadOptions::default() };
         let model = &common::load_source(&source, &options, 2).expect(path);
-        let kv = model.kv_of(KvType::F32, 8, 64, 8);
+        let memory = &mut *model.memory(KvType::F32, 8, 64, 8);
         let Facts { layers, vocab_size: vocab, hidden_size: hidden, .. } = *model.model.facts();
         let mut out = Outputs {
             logits: Vec::with_capacity(8 * vocab),
@@ -74,22 +84,22 @@ fn steps_stay_within_their_workspace() {
         let (first, decode) = (batch(8, 0, 60), batch(8, 60, 1));
         // A smaller one first: memory that grows gets no more than it needs.
         let before = LIVE.load(SeqCst);
-        measure(model, &batch(8, 0, 59), &kv, &mut out);
+        measure(model, &batch(8, 0, 59), memory, &mut out);
         let held = LIVE.load(SeqCst) - before;
-        let peak = held + measure(model, &first, &kv, &mut out).0;
+        let peak = held + measure(model, &first, memory, &mut out).0;
         let bound = model.model.workspace_bytes(&*model.ops, 480, 8);
         assert!(peak <= bound, "{path}: a prompt step took {peak} bytes where {bound} are declared");
         let mut with_states = first.clone();
         with_states.hidden_rows = (0..480).collect();
-        let (peak, _) = measure(model, &with_states, &kv, &mut out);
+        let (peak, _) = measure(model, &with_states, memory, &mut out);
         assert!(
             peak <= bound,
             "{path}: a step of hidden states took {peak} bytes where {bound} are declared"
         );
         assert_eq!((out.logits.len(), out.hidden.len()), (8 * vocab, 480 * hidden));
-        measure(model, &decode, &kv, &mut out);
+        measure(model, &decode, memory, &mut out);
         let at = out.logits.as_ptr();
-        let (peak, calls) = settled(model, &decode, &kv, &mut out);
+        let (peak, calls) = settled(model, &decode, memory, &mut out);
         let bound = model.model.workspace_bytes(&*model.ops, 8, 8);
         assert!(peak <= bound, "{path}: a decode step took {peak} bytes where {bound} are declared");
         assert_eq!(at, out.logits.as_ptr(), "{path}: the logits moved");
@@ -101,8 +111,8 @@ fn steps_stay_within_their_workspace() {
             "{path}: {calls} allocations in a decode step of {layers} layers; at most {most}"
         );
         let single = batch(1, 60, 1);
-        measure(model, &single, &kv, &mut out);
-        let (_, for_one) = settled(model, &single, &kv, &mut out);
+        measure(model, &single, memory, &mut out);
+        let (_, for_one) = settled(model, &single, memory, &mut out);
         assert_eq!(calls, for_one, "{path}: allocations for eight rows and for one");
         println!(
             "{path}: {calls} allocations in a decode step of {layers} layers, peak {peak} of {bound} bytes"

@@ -1,5 +1,5 @@
 //! Bookkeeping of paged KV: blocks that are held, blocks that are cached by content, and their size; and of the states
-//! of recurrent layers. The tensors are in `ops::KvCache`.
+//! of recurrent layers. Their memory is an `ops::Memory`.
 
 mod pool;
 mod prefix;

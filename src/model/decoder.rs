@@ -9,10 +9,10 @@ use super::score::{Score, ScoreRows};
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::ternary::Columns;
-use crate::ops::pass::{Op, Program, Ropes, Step};
+use crate::ops::pass::{Program, Ropes, Step};
 use crate::ops::{
-    Accepted, AttentionShape, Distinct, Extent, KvCache, KvLayers, OpSet, Paging, RaggedBatch, Site,
-    StateShape, Weight, step_bytes,
+    Accepted, AttentionShape, Distinct, Extent, KvLayers, Memory, MemoryLayout, OpSet, Paging, RaggedBatch,
+    StateShape, step_bytes,
 };
 
 /// A loaded decoder.
@@ -38,19 +38,15 @@ impl Decoder {
     fn step<'a>(
         &'a self,
         batch: &'a RaggedBatch,
-        kv: &'a KvCache,
+        layout: &MemoryLayout,
         wanted: Option<Vec<u32>>,
     ) -> Result<Step<'a>> {
         let c = &self.config;
-        let paging = |shape| Paging::new(batch, &kv.layout, shape);
+        let paging = |shape| Paging::new(batch, &layout.kv, shape);
         let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
-        check_batch(batch, &kv.layout, self.kv_shape(), c.vocab_size, c.context_length)?;
-        Ok(Step { batch, paging: Some(all), global, kv: Some(kv), ropes: &self.ropes, wanted })
-    }
-
-    /// The programs that together have all weights.
-    fn programs(&self) -> impl Iterator<Item = &Program> {
-        [&self.forward].into_iter().chain(&self.draft)
+        check_batch(batch, &layout.kv, self.kv_shape(), c.vocab_size, c.context_length)?;
+        let (longest, ropes) = (layout.longest, &self.ropes);
+        Ok(Step { batch, paging: Some(all), global, longest, ropes, wanted })
     }
 }
 
@@ -83,41 +79,22 @@ impl Model for Decoder {
         ops: &dyn OpSet,
         batch: &RaggedBatch,
         before: &[f32],
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         out: &mut Outputs,
     ) -> Result<()> {
         let Some(draft) = &self.draft else {
             return Err(Error::internal("drafts of a model without a block that predicts them"));
         };
-        ops.run(draft, &self.step(batch, kv, None)?, &[before], out, &mut || Ok(()))
+        let step = self.step(batch, memory.layout(), None)?;
+        ops.run(draft, &step, Some(memory), &[before], out, &mut || Ok(()))
     }
 
-    fn advance(&self, ops: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
-        if self.draft.is_some() {
-            kv.states()?.advance_hidden(accepted)?;
-        }
-        self.forward.recurrent().try_for_each(|(place, net)| ops.advance(kv, place, net, accepted))
+    fn advance(&self, ops: &dyn OpSet, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
+        ops.advance(&self.forward, memory, accepted)
     }
 
-    fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let (mut layers, mut done) = (0, Ok(()));
-        self.programs().for_each(|program| {
-            program.weights(&mut |weight| {
-                layers += usize::from(matches!(weight, Weight::Op(Op::Check)));
-                let refused = |e: Error| match weight {
-                    Weight::Op(op)
-                        if layers > 0 && op.product().is_none_or(|product| product.site != HEAD) =>
-                    {
-                        Error::new(e.status, format!("layer {}: {}", layers - 1, e.message))
-                    }
-                    _ => e,
-                };
-                if done.is_ok() {
-                    done = each(weight).map_err(refused);
-                }
-            })
-        });
-        done
+    fn programs(&self) -> Vec<&Program> {
+        [&self.forward].into_iter().chain(&self.draft).collect()
     }
 
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
@@ -148,7 +125,7 @@ impl Model for Decoder {
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
-        let programs = self.programs().chain([&self.append]);
+        let programs = self.programs().into_iter().chain([&self.append]);
         step_bytes(programs, ops, extent, &self.ropes, self.config.shapes().count())
     }
 
@@ -156,22 +133,20 @@ impl Model for Decoder {
         &self,
         ops: &dyn OpSet,
         batch: &RaggedBatch,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
         let wanted = if self.draft.is_some() { None } else { wanted(batch) };
         let nothing = batch.logits_rows.is_empty() && batch.hidden_rows.is_empty();
-        let step = self.step(batch, kv, wanted)?;
+        let step = self.step(batch, memory.layout(), wanted)?;
         if !self.states.is_empty() {
-            kv.states()?.check(batch)?;
+            memory.layout().states.check(batch)?;
         }
         let program = if nothing { &self.append } else { &self.forward };
-        ops.run(program, &step, &[], out, &mut || check_stop(stop))
+        ops.run(program, &step, Some(memory), &[], out, &mut || check_stop(stop))
     }
 }
-
-const HEAD: Option<Site> = Some(Site::Head);
 
 /// Rows of a batch from which anything is wanted, in ascending order. `None`: all.
 fn wanted(batch: &RaggedBatch) -> Option<Vec<u32>> {
@@ -197,7 +172,7 @@ fn states(forward: &Program, hidden: usize) -> StateShape {
 fn facts_of(decoder: &Decoder, other_bytes: u64) -> Result<Facts> {
     let Decoder { config, score, .. } = decoder;
     let mut weights = Distinct::default();
-    decoder.programs().for_each(|program| program.weights(&mut |weight| weights.add(weight)));
+    decoder.programs().into_iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
     let Distinct { matrices, vectors, .. } = weights;
     let columns = decoder.forward.products().filter_map(|product| product.weights.columns.as_ref());
     let copied: u64 = columns.map(|columns| Columns::bytes(columns.rows, columns.cols) as u64).sum();

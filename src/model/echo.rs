@@ -11,7 +11,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, Pooling, check_stop};
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
-use crate::ops::{AttentionShape, KvCache, OpSet, Paging, RaggedBatch};
+use crate::ops::{AttentionShape, HostMemory, Memory, OpSet, Paging, RaggedBatch};
 use crate::text::ChatTemplate;
 use candle_core::{CpuStorage, InplaceOp1, Layout};
 use std::cell::RefCell;
@@ -83,18 +83,19 @@ impl Model for Echo {
         &self,
         _: &dyn OpSet,
         batch: &RaggedBatch,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        Paging::new(batch, &kv.layout, &AttentionShape::new(1, 1, HEAD_DIM))?;
-        check_batch(batch, &kv.layout, self.kv_shape(), VOCAB, CONTEXT)?;
+        let layout = memory.layout().kv;
+        Paging::new(batch, &layout, &AttentionShape::new(1, 1, HEAD_DIM))?;
+        check_batch(batch, &layout, self.kv_shape(), VOCAB, CONTEXT)?;
         spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
         out.tokens.clear();
         zeros(&mut out.logits, batch.logits_rows.len() * VOCAB)?;
-        let step =
-            EchoStep { batch, block_size: kv.layout.block_size, logits: RefCell::new(&mut out.logits) };
-        kv.layer(0)?.inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
+        let step = EchoStep { batch, block_size: layout.block_size, logits: RefCell::new(&mut out.logits) };
+        let memory: &HostMemory = memory.of()?;
+        memory.layer(0)?.inplace_op1(&step).map_err(|e| Error::internal(format!("echo: {e}")))?;
         zeros(&mut out.hidden, batch.hidden_rows.len() * HIDDEN)?;
         for (&row, state) in batch.hidden_rows.iter().zip(out.hidden.chunks_exact_mut(HIDDEN)) {
             state[batch.tokens[row as usize] as usize % HIDDEN] = 1.0;

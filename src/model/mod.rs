@@ -41,7 +41,8 @@ use crate::constrain::{LazyVocabulary, Vocabulary};
 use crate::kernels::Matrix;
 use crate::kernels::attention::KvType;
 pub use crate::ops::Outputs;
-use crate::ops::{Accepted, KvCache, KvLayers, KvLayout, OpSet, RaggedBatch, StateShape, Weight};
+use crate::ops::pass::Program;
+use crate::ops::{Accepted, KvLayers, KvLayout, Memory, OpSet, RaggedBatch, StateShape};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -94,7 +95,7 @@ impl Facts {
     }
 }
 
-/// The shape of the KV cache that a model needs (`ops::KvCache`).
+/// The shape of K and V that a model needs (`ops::KvLayout`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvShape {
     pub layers: usize,
@@ -118,7 +119,7 @@ impl KvShape {
 }
 
 /// Immutable weights, and the code that runs them. Any number of threads may run a model at the same time, each with
-/// operations and a KV cache of its own.
+/// operations and a memory of its own.
 pub trait Model: Send + Sync {
     fn facts(&self) -> &Facts;
     fn kv_shape(&self) -> KvShape;
@@ -128,7 +129,7 @@ pub trait Model: Send + Sync {
     }
     /// Advances states by rows of drafts of the last `forward` that turned out right. Other drafted rows leave no
     /// trace.
-    fn advance(&self, _: &dyn OpSet, _: &KvCache, _: &[Accepted]) -> Result<()> {
+    fn advance(&self, _: &dyn OpSet, _: &mut dyn Memory, _: &[Accepted]) -> Result<()> {
         Ok(())
     }
     /// Whether it has a block that predicts further tokens (multi-token prediction), for `draft`.
@@ -137,14 +138,14 @@ pub trait Model: Send + Sync {
     }
     /// Drafts the token that follows each row of `batch`: `out.logits` `[rows, vocab_size]`. Sequences have one row each,
     /// all of them in `logits_rows` and `hidden_rows`. `before` `[rows, hidden_size]` has the hidden states of the tokens
-    /// before the rows: that of the sequence's state (`States::read_hidden`), or `out.hidden` of the draft pass before.
+    /// before the rows: that of the sequence's state (`Memory::read_hidden`), or `out.hidden` of the draft pass before.
     /// Changes no state.
     fn draft(
         &self,
         _: &dyn OpSet,
         _batch: &RaggedBatch,
         _before: &[f32],
-        _: &KvCache,
+        _: &mut dyn Memory,
         _: &mut Outputs,
     ) -> Result<()> {
         Err(Error::internal("drafts of a model without a block that predicts them"))
@@ -162,9 +163,9 @@ pub trait Model: Send + Sync {
     fn adapter(&self, file: &AdapterFile) -> Result<Adapter> {
         Err(Error::unsupported(format!("{}: {} takes no adapters", file.what, self.facts().name)))
     }
-    /// Calls the function with each weight, for operations that keep weights where they run (`OpSet::hold`).
-    fn weights(&self, _: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        Ok(())
+    /// The programs that together have all operations and weights.
+    fn programs(&self) -> Vec<&Program> {
+        Vec::new()
     }
     /// Runs `batch` on `ops`, appends K and V, and writes the results that `batch` asks for to `out` (resized). Calls
     /// `stop` on this thread between layers and before the head; true ends the pass with `Status::Cancelled`.
@@ -172,7 +173,7 @@ pub trait Model: Send + Sync {
         &self,
         ops: &dyn OpSet,
         batch: &RaggedBatch,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()>;

@@ -3,7 +3,7 @@
 
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
-use super::state::Accepted;
+use super::state::{Accepted, Kept, StatePart};
 use super::types::{HeadOrder, Norm};
 use crate::base::{Error, Result};
 use crate::kernels::Isa;
@@ -128,6 +128,7 @@ impl Pass<'_, DeltaNet> {
     /// logits, then the decays'. `out` `[T, values]`.
     pub(super) fn run(
         &self,
+        StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
         mixed: &[f32],
         gates: &[f32],
@@ -141,23 +142,28 @@ impl Pass<'_, DeltaNet> {
             return Err(Error::internal("inputs of a recurrent layer that have other widths"));
         }
         let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
-        self.prepare(scratch, &inputs, spans, rows)?;
-        self.keep_drafted(&inputs, spans);
-        self.recur(scratch, &self.taps(&inputs), spans, rows);
+        self.prepare(data, scratch, &inputs, spans, rows)?;
+        self.keep_drafted(kept, &inputs, spans);
+        self.recur(data, scratch, &self.taps(&inputs), spans, rows);
         self.norm(&scratch.outputs, mixed, stride, out);
         Ok(())
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
-        let (shape, kept) = (&self.net.shape, self.states.rows());
+    pub(super) fn advance(
+        &self,
+        StatePart { data, kept, .. }: &mut StatePart,
+        scratch: &mut RecurrentScratch,
+        accepted: &[Accepted],
+    ) -> Result<()> {
+        let shape = &self.net.shape;
         let stride = shape.drafted_row();
         for accepted in accepted {
-            let (own, rows) = (self.states.accepted(&kept, self.layer, accepted)?, accepted.rows as usize);
+            let (own, rows) = (kept.of(accepted)?, accepted.rows as usize);
             let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
             let spans = [Span::of_accepted(accepted)];
-            self.prepare(scratch, &inputs, &spans, rows)?;
-            self.recur(scratch, &self.taps(&inputs), &spans, rows);
+            self.prepare(data, scratch, &inputs, &spans, rows)?;
+            self.recur(data, scratch, &self.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
@@ -165,6 +171,7 @@ impl Pass<'_, DeltaNet> {
     /// Convolves q, k and v, normalizes the heads of q and k, and computes decays and rates.
     fn prepare(
         &self,
+        states: &[f32],
         scratch: &mut RecurrentScratch,
         inputs: &Rows,
         spans: &[Span],
@@ -173,7 +180,7 @@ impl Pass<'_, DeltaNet> {
         let shape = &self.net.shape;
         let (channels, heads) = (shape.channels(), shape.value_heads);
         scratch.grow(rows, &shape.heads())?;
-        let (data, taps) = (self.states.data(), self.taps(inputs));
+        let taps = self.taps(inputs);
         let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
         let units = 2 * shape.key_heads + shape.value_heads;
         self.pool.run_if_worth(rows * channels * (shape.kernel + 16), rows * (units + 1), &|task| {
@@ -187,7 +194,7 @@ impl Pass<'_, DeltaNet> {
             let at = row * channels + own.start..row * channels + own.end;
             // SAFETY: as above.
             let out = unsafe { mixed.slice(at) };
-            let state = &data[self.states.at(span.slot, self.layer)];
+            let state = &states[span.slot as usize * shape.state()..];
             let sums = &mut [0.0; MAX_HEAD][..own.len()];
             conv::run(self.isa, taps.of(span, row, own, state), sums, out);
             match unit {
@@ -229,9 +236,9 @@ impl Pass<'_, DeltaNet> {
     }
 
     /// Keeps the inputs of drafted rows, for `advance`.
-    fn keep_drafted(&self, inputs: &Rows, spans: &[Span]) {
+    fn keep_drafted(&self, kept: &mut Kept, inputs: &Rows, spans: &[Span]) {
         let DeltaShape { value_heads, .. } = self.net.shape;
-        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
+        kept.keep(Span::drafted(spans), |row, to| {
             let (qkv, gates) = to.split_at_mut(self.net.shape.channels());
             qkv.copy_from_slice(inputs.qkv(row, 0..qkv.len()));
             gates.copy_from_slice(&inputs.gates[row * inputs.gates_stride..][..2 * value_heads]);

@@ -5,7 +5,7 @@ use super::Norm;
 use super::delta::softplus;
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
-use super::state::Accepted;
+use super::state::{Accepted, StatePart};
 use crate::base::{Error, Result};
 use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
@@ -153,6 +153,7 @@ impl Pass<'_, Mamba> {
     /// `x` `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
     pub(super) fn run(
         &self,
+        StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
         x: &[f32],
         spans: &[Span],
@@ -164,24 +165,29 @@ impl Pass<'_, Mamba> {
             return Err(Error::internal("inputs of Mamba-2 that have another width"));
         }
         let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
-        self.prepare(scratch, &inputs, spans, rows)?;
-        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
+        self.prepare(data, scratch, &inputs, spans, rows)?;
+        kept.keep(Span::drafted(spans), |row, to| {
             to.copy_from_slice(inputs.of(row, 0..to.len()));
         });
-        self.recur(scratch, &self.taps(&inputs), spans, rows);
+        self.recur(data, scratch, &self.taps(&inputs), spans, rows);
         self.gate(&mut scratch.outputs, x, out);
         Ok(())
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(&self, scratch: &mut RecurrentScratch, accepted: &[Accepted]) -> Result<()> {
-        let (stride, kept) = (self.net.shape.drafted_row(), self.states.rows());
+    pub(super) fn advance(
+        &self,
+        StatePart { data, kept, .. }: &mut StatePart,
+        scratch: &mut RecurrentScratch,
+        accepted: &[Accepted],
+    ) -> Result<()> {
+        let stride = self.net.shape.drafted_row();
         for accepted in accepted {
-            let inputs = Rows { inputs: self.states.accepted(&kept, self.layer, accepted)?, stride };
+            let inputs = Rows { inputs: kept.of(accepted)?, stride };
             let rows = accepted.rows as usize;
             let spans = [Span::of_accepted(accepted)];
-            self.prepare(scratch, &inputs, &spans, rows)?;
-            self.recur(scratch, &self.taps(&inputs), &spans, rows);
+            self.prepare(data, scratch, &inputs, &spans, rows)?;
+            self.recur(data, scratch, &self.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
@@ -189,6 +195,7 @@ impl Pass<'_, Mamba> {
     /// Convolves x, B and C, and computes decays and steps.
     fn prepare(
         &self,
+        states: &[f32],
         scratch: &mut RecurrentScratch,
         inputs: &Rows,
         spans: &[Span],
@@ -197,7 +204,7 @@ impl Pass<'_, Mamba> {
         let shape = &self.net.shape;
         let (channels, heads) = (shape.channels(), shape.heads);
         scratch.grow(rows, &shape.of_heads())?;
-        let (data, taps) = (self.states.data(), self.taps(inputs));
+        let taps = self.taps(inputs);
         let (mixed, gates) = (SharedOut::new(&mut scratch.mixed), SharedOut::new(&mut scratch.gates));
         let pieces = channels.div_ceil(PIECE);
         self.pool.run_if_worth(rows * channels * (shape.kernel + 16), rows * (pieces + 1), &|task| {
@@ -211,7 +218,7 @@ impl Pass<'_, Mamba> {
             // SAFETY: as above.
             let out = unsafe { mixed.slice(row * channels + own.start..row * channels + own.end) };
             let span = Span::of(spans, row);
-            let state = &data[self.states.at(span.slot, self.layer)];
+            let state = &states[span.slot as usize * shape.state()..];
             let sums = &mut [0.0; PIECE][..own.len()];
             conv::sum(self.isa, taps.of(span, row, own.clone(), state), sums);
             elementwise::add(self.isa, sums, &self.net.conv_bias[own]);

@@ -14,6 +14,7 @@ mod latent;
 mod linear;
 pub mod lora;
 mod mamba;
+mod memory;
 mod mixture;
 mod net;
 mod paging;
@@ -40,16 +41,17 @@ pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, MAX_HEAD};
 pub use experts::{Choice, Expert, Experts, Gate, Groups, Shared};
 pub use fold::{Fold, Regrouped};
-pub use kv::{KvCache, KvLayers, KvLayout};
+pub use kv::{KvLayers, KvLayout};
 pub use latent::{Latent, LatentShape};
 pub use lora::{Adapted, Lora, Site, Slot};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
+pub use memory::{HostMemory, Memory, MemoryLayout, Unit};
 pub use net::Net;
 pub use paging::Paging;
 pub use set::OpSet;
 pub use short_conv::{ConvShape, ShortConv};
 pub use size::{Extent, step_bytes};
-pub use state::{Accepted, StateShape, States};
+pub use state::{Accepted, StateLayout, StateShape};
 pub use types::{
     Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };

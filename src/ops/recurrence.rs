@@ -2,7 +2,6 @@
 //! Mamba-2, which have a matrix each.
 
 use super::spans::{Span, Taps};
-use super::state::States;
 use super::tiles::{self, Columns};
 use crate::base::{Result, grow};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -15,9 +14,6 @@ pub(super) struct Pass<'a, N> {
     pub pool: &'a Pool,
     pub isa: Isa,
     pub net: &'a N,
-    pub states: &'a States,
-    /// Index among the layers with a state.
-    pub layer: usize,
 }
 
 /// The heads of a layer.
@@ -103,6 +99,7 @@ impl<N: Recurrence> Pass<'_, N> {
     /// Runs the prepared rows through the states, to `RecurrentScratch::outputs`.
     pub(super) fn recur<'t>(
         &self,
+        states: &mut [f32],
         scratch: &mut RecurrentScratch,
         taps: &Taps<'t, impl Fn(usize, Range<usize>) -> &'t [f32] + Sync>,
         spans: &[Span],
@@ -110,8 +107,7 @@ impl<N: Recurrence> Pass<'_, N> {
     ) {
         let heads = self.net.heads();
         let RecurrentScratch { mixed, gates, outputs } = scratch;
-        let mut data = self.states.data();
-        let (shared, states) = (SharedOut::new(outputs), SharedOut::new(&mut data));
+        let (shared, states) = (SharedOut::new(outputs), SharedOut::new(states));
         let inputs = (&mixed[..], &gates[..]);
         let tasks = heads.count + 1;
         let work = rows * heads.count * heads.head() * N::WORK;
@@ -119,10 +115,10 @@ impl<N: Recurrence> Pass<'_, N> {
             let (span, head) = (&spans[task / tasks], task % tasks);
             match head.checked_sub(1) {
                 // SAFETY: each task has one head's part, or the convolution's, of its sequence's slots, which no other
-                // sequence has (`States::check`), and the columns of that head in its sequence's rows.
+                // sequence has (`StateLayout::check`), and the columns of that head in its sequence's rows.
                 Some(head) => unsafe { self.head(inputs, span, head, &states, &shared) },
                 None => taps.append(span, |slot| {
-                    let at = self.states.at(slot, self.layer).start;
+                    let at = slot as usize * heads.state();
                     // SAFETY: as above.
                     unsafe { states.slice(at..at + heads.convolution()) }
                 }),
@@ -159,7 +155,7 @@ impl<N: Recurrence> Pass<'_, N> {
             let len = key * TILE;
             let from = heads.convolution() + head * heads.head() + tile * len;
             let place = |slot| {
-                let at = self.states.at(slot, self.layer).start + from;
+                let at = slot as usize * heads.state() + from;
                 // SAFETY: the caller's promise.
                 unsafe { states.slice(at..at + len) }.as_chunks_mut().0
             };

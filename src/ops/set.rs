@@ -1,34 +1,42 @@
 //! The operations of a backend.
 
 use super::batch::Outputs;
-use super::kv::{KvCache, KvLayout};
-use super::net::Net;
+use super::memory::{HostMemory, Memory, MemoryLayout};
 use super::pass::{Program, Step};
 use super::state::Accepted;
-use super::types::{AttentionShape, cpu_only};
+use super::types::AttentionShape;
 use super::weight::Weight;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use std::collections::HashSet;
 
 /// Runs passes. `CpuOps` has our kernels, `CudaOps` those for NVIDIA devices; tests run the same programs on plain candle.
 pub trait OpSet: Send + Sync {
-    /// Runs `program` for a step. Any earlier pass is over. `given` has the rows of the program's inputs. Overwrites `out`
-    /// with the results that the program and the batch ask for; returns when they are there. Calls `check` at each
-    /// `Op::Check`, and its error ends the pass.
+    /// Runs `program` for a step. Any earlier pass is over. `memory` is one that `memory` made; `None`: nothing is kept from
+    /// step to step. `given` has the rows of the program's inputs. Overwrites `out` with the results that the program and
+    /// the batch ask for; returns when they are there. Calls `check` at each `Op::Check`, and its error ends the pass.
     fn run(
         &self,
         program: &Program,
         step: &Step,
+        memory: Option<&mut dyn Memory>,
         given: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()>;
-    /// Advances state `layer` of sequences by drafted rows of the last pass.
-    fn advance(&self, _: &KvCache, _layer: usize, _: &Net, _: &[Accepted]) -> Result<()> {
-        Err(cpu_only("recurrent layers"))
+    /// Creates memory of zeros where these operations run. `OutOfMemory`, `Unsupported`.
+    fn memory(&self, layout: MemoryLayout) -> Result<Box<dyn Memory>> {
+        Ok(Box::new(HostMemory::new(layout)?))
     }
-    /// Copies a weight to where these operations run, before the first pass needs it there. `Unsupported` if they do
-    /// not take it, `OutOfMemory`.
+    /// Advances the states of sequences by drafted rows of the last pass, which `program` ran.
+    fn advance(&self, _program: &Program, _: &mut dyn Memory, _: &[Accepted]) -> Result<()> {
+        Err(Error::internal("drafts of a backend that keeps none of their rows"))
+    }
+    /// Refuses a program with an operation or a weight that these lack, and says in which layer. `Unsupported`.
+    fn supports(&self, _: &Program) -> Result<()> {
+        Ok(())
+    }
+    /// Copies a weight of a program that is supported to where these operations run, before the first pass needs it
+    /// there. `OutOfMemory`, `Unsupported` for experts that these lack.
     fn hold(&self, _: Weight) -> Result<()> {
         Ok(())
     }
@@ -44,10 +52,6 @@ pub trait OpSet: Send + Sync {
     /// Whether each result has memory by itself, which is reused whole, instead of a place among a pass's registers.
     fn pools(&self) -> bool {
         false
-    }
-    /// Creates a KV cache of zeros where these operations run. `OutOfMemory`.
-    fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
-        KvCache::new(layout)
     }
     /// Number of rows that a decode step of `rows` rows should be padded to (`RaggedBatch::pad`). Steps of fewer
     /// distinct shapes are launched faster.

@@ -3,7 +3,7 @@
 
 use super::recurrence::{Pass, RecurrentScratch};
 use super::spans::{Span, Taps};
-use super::state::Accepted;
+use super::state::{Accepted, StatePart};
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::conv;
@@ -44,6 +44,7 @@ impl Pass<'_, ShortConv> {
     /// `x` `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
     pub(super) fn run(
         &self,
+        StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
         x: &[f32],
         spans: &[Span],
@@ -70,33 +71,34 @@ impl Pass<'_, ShortConv> {
             }
         });
         let taps = self.taps(inputs);
-        let (shared, data) = (SharedOut::new(out), self.states.data());
+        let (shared, states) = (SharedOut::new(out), &data[..]);
         self.pool.run_if_worth(rows * channels * self.net.shape.kernel, rows * pieces, &|task| {
             let (row, own) = piece(task);
             // SAFETY: as above.
             let out = unsafe { shared.slice(row * channels + own.start..row * channels + own.end) };
             let span = Span::of(spans, row);
-            let state = &data[self.states.at(span.slot, self.layer)];
+            let state = &states[span.slot as usize * self.net.shape.state()..];
             conv::sum(self.isa, taps.of(span, row, own.clone(), state), out);
             let c = &x[row * 3 * channels + channels..][own];
             out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
         });
-        drop((data, taps));
-        self.states.keep(self.layer, Span::drafted(spans), |row, to| {
+        kept.keep(Span::drafted(spans), |row, to| {
             to.copy_from_slice(&inputs[row * channels..][..channels]);
         });
-        self.append(inputs, spans);
+        self.append(data, inputs, spans);
         Ok(())
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(&self, accepted: &[Accepted]) -> Result<()> {
-        let kept = self.states.rows();
-        for accepted in accepted {
-            let own = self.states.accepted(&kept, self.layer, accepted)?;
-            self.append(own, &[Span::of_accepted(accepted)]);
-        }
-        Ok(())
+    pub(super) fn advance(
+        &self,
+        StatePart { data, kept, .. }: &mut StatePart,
+        accepted: &[Accepted],
+    ) -> Result<()> {
+        accepted.iter().try_for_each(|accepted| {
+            self.append(data, kept.of(accepted)?, &[Span::of_accepted(accepted)]);
+            Ok(())
+        })
     }
 
     /// `inputs` `[rows, channels]`: B * x.
@@ -106,12 +108,11 @@ impl Pass<'_, ShortConv> {
         Taps { kernel, channels, input, weights: &self.net.weights }
     }
 
-    fn append(&self, inputs: &[f32], spans: &[Span]) {
-        let mut data = self.states.data();
-        let (states, taps) = (SharedOut::new(&mut data), self.taps(inputs));
+    fn append(&self, states: &mut [f32], inputs: &[f32], spans: &[Span]) {
+        let (states, taps, len) = (SharedOut::new(states), self.taps(inputs), self.net.shape.state());
         for span in spans {
-            // SAFETY: one thread writes, and a span's slots are apart (`States::check`).
-            taps.append(span, |slot| unsafe { states.slice(self.states.at(slot, self.layer)) });
+            // SAFETY: one thread writes, and a span's slots are apart (`StateLayout::check`).
+            taps.append(span, |slot| unsafe { states.slice(slot as usize * len..(slot as usize + 1) * len) });
         }
     }
 }

@@ -1,11 +1,10 @@
-//! States of sequences, for recurrent layers and for multi-token prediction: their memory, and the bytes of slots.
+//! States of sequences, for recurrent layers and for multi-token prediction, and their memory on the CPU.
 //!
 //! A slot has the states of all layers of one sequence after some number of its tokens. A forward pass updates the
 //! slots of its sequences in place. It may save copies to other slots on its way.
 
-use super::batch::RaggedBatch;
+use super::batch::{RaggedBatch, SeqRows, StateRows};
 use super::tensors::zeroed;
-use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::{Error, Result, reserve};
 use std::ops::Range;
 
@@ -45,183 +44,16 @@ impl StateShape {
     }
 }
 
-/// Drafted rows of the last step that turned out right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Accepted {
-    pub slot: u32,
-    /// The first of them among all drafted rows of that step, and their number.
-    pub first: u32,
-    pub rows: u32,
-}
-
-/// All states of an engine.
-pub struct States {
+/// The shape of all states of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateLayout {
     pub shape: StateShape,
     pub slots: usize,
     /// Maximum number of drafted rows of a step.
     pub drafted: usize,
-    /// `[slots, layers * floats + hidden]`.
-    data: Mutex<Vec<f32>>,
-    /// The inputs of the last step's drafted rows: `[layers, drafted, row]`, then `[drafted, hidden]`.
-    rows: Mutex<Vec<f32>>,
 }
 
-impl States {
-    /// Zeros. The system provides their pages when they are first written. `OutOfMemory`.
-    pub fn new(shape: StateShape, slots: usize, drafted: usize) -> Result<Self> {
-        let make = |what: &str, bytes: Option<usize>| {
-            let made = bytes.and_then(|bytes| zeroed::<f32>(bytes / size_of::<f32>()));
-            made.ok_or_else(|| Error::out_of_memory(what, bytes.unwrap_or(usize::MAX)))
-        };
-        let bytes = shape.slot_bytes().and_then(|bytes| bytes.checked_mul(slots));
-        let data = Mutex::new(make("states of sequences", bytes)?);
-        let rows = Mutex::new(make("drafted rows", shape.row_bytes().checked_mul(drafted))?);
-        Ok(Self { shape, slots, drafted, data, rows })
-    }
-
-    pub(super) fn data(&self) -> MutexGuard<'_, Vec<f32>> {
-        self.data.lock()
-    }
-
-    pub(super) fn rows(&self) -> MutexGuard<'_, Vec<f32>> {
-        self.rows.lock()
-    }
-
-    /// The elements of a layer's state in a slot.
-    pub(super) fn at(&self, slot: u32, layer: usize) -> Range<usize> {
-        let from = slot as usize * self.slot_floats() + layer * self.shape.floats;
-        from..from + self.shape.floats
-    }
-
-    fn slot_floats(&self) -> usize {
-        self.shape.slot().unwrap_or_default()
-    }
-
-    fn slot(&self, slot: u32) -> Result<Range<usize>> {
-        if slot as usize >= self.slots {
-            return Err(Error::internal(format!("state {slot} is out of range; there are {}", self.slots)));
-        }
-        let len = self.slot_floats();
-        Ok(slot as usize * len..(slot as usize + 1) * len)
-    }
-
-    /// Copies slots. Each pair is (from, to); pairs are copied in order.
-    pub fn copy(&self, pairs: &[(u32, u32)]) -> Result<()> {
-        let mut data = self.data();
-        for &(from, to) in pairs {
-            let (from, to) = (self.slot(from)?, self.slot(to)?);
-            data.copy_within(from, to.start);
-        }
-        Ok(())
-    }
-
-    /// Number of bytes that `read` appends and `write` takes.
-    pub fn slot_len(&self) -> usize {
-        self.shape.slot_bytes().unwrap_or_default()
-    }
-
-    /// Appends a slot's bytes, little-endian f32.
-    pub fn read(&self, slot: u32, out: &mut Vec<u8>) -> Result<()> {
-        let slot = self.slot(slot)?;
-        reserve(out, self.slot_len(), "a state")?;
-        out.extend(self.data()[slot].iter().flat_map(|x| x.to_le_bytes()));
-        Ok(())
-    }
-
-    /// Writes bytes that `read` gave.
-    pub fn write(&self, slot: u32, bytes: &[u8]) -> Result<()> {
-        let slot = self.slot(slot)?;
-        if bytes.len() != self.slot_len() {
-            return Err(Error::internal(format!("{} bytes for a state of {}", bytes.len(), self.slot_len())));
-        }
-        let mut data = self.data();
-        for (x, bytes) in data[slot].iter_mut().zip(bytes.as_chunks::<4>().0) {
-            *x = f32::from_le_bytes(*bytes);
-        }
-        Ok(())
-    }
-
-    /// The elements of the hidden state in a slot.
-    fn hidden_at(&self, slot: u32) -> Range<usize> {
-        let end = (slot as usize + 1) * self.slot_floats();
-        end - self.shape.hidden..end
-    }
-
-    /// Appends the hidden state of a slot.
-    pub fn read_hidden(&self, slot: u32, out: &mut Vec<f32>) -> Result<()> {
-        self.slot(slot)?;
-        reserve(out, self.shape.hidden, "a hidden state")?;
-        out.extend_from_slice(&self.data()[self.hidden_at(slot)]);
-        Ok(())
-    }
-
-    /// Writes the hidden states of the tokens before the batch's to `out`, `[T, hidden]`: zeros at position 0, those of the
-    /// slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots get the
-    /// last ones that are not drafted. The batch has passed `check`.
-    pub(super) fn shift(&self, h: &[f32], batch: &RaggedBatch, out: &mut [f32]) {
-        let (width, mut kept, mut data) = (self.shape.hidden, self.rows(), self.data());
-        let mut kept = kept[self.shape.layers * self.drafted * self.shape.row..].chunks_exact_mut(width);
-        for (seq, state) in batch.seqs.iter().zip(&batch.states) {
-            let (first, rows) = (seq.row as usize, seq.rows as usize);
-            let h = &h[first * width..(first + rows) * width];
-            let (own, others) = out[first * width..(first + rows) * width].split_at_mut(width);
-            match batch.positions[first] {
-                0 => own.fill(0.0),
-                _ => own.copy_from_slice(&data[self.hidden_at(state.slot)]),
-            }
-            others.copy_from_slice(&h[..others.len()]);
-            let after = |rows: usize| &h[(rows - 1) * width..rows * width];
-            for &(rows, slot) in &batch.saves[state.saves.0 as usize..state.saves.1 as usize] {
-                data[self.hidden_at(slot)].copy_from_slice(after(rows as usize));
-            }
-            let certain = rows - state.drafted as usize;
-            if certain > 0 {
-                data[self.hidden_at(state.slot)].copy_from_slice(after(certain));
-            }
-            for (h, to) in h[certain * width..].chunks_exact(width).zip(&mut kept) {
-                to.copy_from_slice(h);
-            }
-        }
-    }
-
-    /// Keeps what `copy` writes of each of these rows of a layer, for `accepted`.
-    pub(super) fn keep(
-        &self,
-        layer: usize,
-        rows: impl Iterator<Item = usize>,
-        copy: impl Fn(usize, &mut [f32]),
-    ) {
-        let (row, mut kept) = (self.shape.row, self.rows());
-        let own = kept[layer * self.drafted * row..].chunks_exact_mut(row);
-        rows.zip(own).for_each(|(row, to)| copy(row, to));
-    }
-
-    /// The inputs that a layer kept of accepted rows, among all that it `kept`.
-    pub(super) fn accepted<'a>(
-        &self,
-        kept: &'a [f32],
-        layer: usize,
-        accepted: &Accepted,
-    ) -> Result<&'a [f32]> {
-        let (row, first, rows) = (self.shape.row, accepted.first as usize, accepted.rows as usize);
-        let own = &kept[layer * self.drafted * row..(layer + 1) * self.drafted * row];
-        let own = own.get(first * row..(first + rows) * row);
-        own.ok_or_else(|| Error::internal("drafted rows that were not kept"))
-    }
-
-    /// Advances hidden states by drafted rows of the last step.
-    pub fn advance_hidden(&self, accepted: &[Accepted]) -> Result<()> {
-        let (width, kept, mut data) = (self.shape.hidden, self.rows(), self.data());
-        let kept = &kept[self.shape.layers * self.drafted * self.shape.row..];
-        for Accepted { slot, first, rows } in accepted.iter().filter(|accepted| accepted.rows > 0) {
-            let last = (first + rows - 1) as usize * width;
-            let own = kept.get(last..last + width);
-            let own = own.ok_or_else(|| Error::internal("drafted rows that were not kept"))?;
-            data[self.hidden_at(*slot)].copy_from_slice(own);
-        }
-        Ok(())
-    }
-
+impl StateLayout {
     /// Checks that the batch's states exist, that no two writers share one, and that rows are within bounds. Kernels do
     /// not check again. `InvalidArgument`.
     pub fn check(&self, batch: &RaggedBatch) -> Result<()> {
@@ -260,5 +92,140 @@ impl States {
                 self.slots, self.drafted
             )),
         }
+    }
+}
+
+/// Drafted rows of the last step that turned out right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub slot: u32,
+    /// The first of them among all drafted rows of that step, and their number.
+    pub first: u32,
+    pub rows: u32,
+}
+
+/// All states of an engine on the CPU.
+pub(super) struct States {
+    pub layers: Vec<StatePart>,
+    pub hidden: StatePart,
+}
+
+/// The states of one layer, or the hidden states.
+pub(super) struct StatePart {
+    /// `[slots, width]`.
+    pub data: Vec<f32>,
+    pub kept: Kept,
+    width: usize,
+}
+
+/// What is kept of the last step's drafted rows: `[drafted, width]`.
+pub(super) struct Kept {
+    rows: Vec<f32>,
+    width: usize,
+}
+
+impl Kept {
+    /// Keeps what `copy` writes of each of these rows.
+    pub(super) fn keep(&mut self, rows: impl Iterator<Item = usize>, copy: impl Fn(usize, &mut [f32])) {
+        rows.zip(self.rows.chunks_exact_mut(self.width)).for_each(|(row, to)| copy(row, to));
+    }
+
+    /// The accepted rows.
+    pub(super) fn of(&self, accepted: &Accepted) -> Result<&[f32]> {
+        let (first, rows) = (accepted.first as usize, accepted.rows as usize);
+        let own = self.rows.get(first * self.width..(first + rows) * self.width);
+        own.ok_or_else(|| Error::internal("drafted rows that were not kept"))
+    }
+}
+
+impl StatePart {
+    /// Zeros. The system provides their pages when they are first written. `OutOfMemory`.
+    fn new(layout: &StateLayout, width: usize, row: usize) -> Result<Self> {
+        let make = |count: usize, width: usize| {
+            let made = count.checked_mul(width).and_then(zeroed::<f32>);
+            let bytes = count.saturating_mul(width).saturating_mul(size_of::<f32>());
+            made.ok_or_else(|| Error::out_of_memory("states of sequences", bytes))
+        };
+        let kept = Kept { rows: make(layout.drafted, row)?, width: row };
+        Ok(Self { data: make(layout.slots, width)?, kept, width })
+    }
+
+    /// The elements of a slot.
+    pub(super) fn at(&self, slot: u32) -> Range<usize> {
+        slot as usize * self.width..(slot as usize + 1) * self.width
+    }
+}
+
+impl States {
+    /// Zeros. `OutOfMemory`.
+    pub(super) fn new(layout: &StateLayout) -> Result<Self> {
+        let StateShape { layers, floats, row, hidden } = layout.shape;
+        let layers = (0..layers).map(|_| StatePart::new(layout, floats, row)).collect::<Result<_>>()?;
+        Ok(Self { layers, hidden: StatePart::new(layout, hidden, hidden)? })
+    }
+
+    /// The parts of a slot, in order.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &StatePart> {
+        self.layers.iter().chain([&self.hidden])
+    }
+
+    pub(super) fn parts_mut(&mut self) -> impl Iterator<Item = &mut StatePart> {
+        self.layers.iter_mut().chain([&mut self.hidden])
+    }
+
+    /// Those of a layer. `Internal` if there is no such layer.
+    pub(super) fn layer(&mut self, index: usize) -> Result<&mut StatePart> {
+        self.layers.get_mut(index).ok_or_else(|| Error::internal(format!("no state of layer {index}")))
+    }
+
+    /// Writes the hidden states of the tokens before the batch's to `out`, `[T, hidden]`: zeros at position 0, those of the
+    /// slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots get the
+    /// last ones that are not drafted. The batch has passed `check`.
+    pub(super) fn shift(
+        &mut self,
+        h: &[f32],
+        dims: [usize; 2],
+        batch: &RaggedBatch,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let StatePart { data, kept, width } = &mut self.hidden;
+        let width = *width;
+        if dims != [batch.tokens.len(), width] {
+            return Err(Error::internal(format!("hidden states {dims:?}")));
+        }
+        let at = |slot: u32| slot as usize * width..(slot as usize + 1) * width;
+        let row = |row: usize| &h[row * width..(row + 1) * width];
+        let pairs = || batch.seqs.iter().zip(&batch.states);
+        for (seq, state) in pairs() {
+            let (first, rows) = (seq.row as usize, seq.rows as usize);
+            let (own, others) = out[first * width..(first + rows) * width].split_at_mut(width);
+            match batch.positions[first] {
+                0 => own.fill(0.0),
+                _ => own.copy_from_slice(&data[at(state.slot)]),
+            }
+            others.copy_from_slice(&h[first * width..(first + rows - 1) * width]);
+            for &(rows, slot) in &batch.saves[state.saves.0 as usize..state.saves.1 as usize] {
+                data[at(slot)].copy_from_slice(row(first + rows as usize - 1));
+            }
+            let certain = rows - state.drafted as usize;
+            if certain > 0 {
+                data[at(state.slot)].copy_from_slice(row(first + certain - 1));
+            }
+        }
+        let drafted =
+            |(seq, state): (&SeqRows, &StateRows)| seq.row + seq.rows - state.drafted..seq.row + seq.rows;
+        kept.keep(pairs().flat_map(drafted).map(|at| at as usize), |at, to| to.copy_from_slice(row(at)));
+        Ok(())
+    }
+
+    /// Advances hidden states by drafted rows of the last step.
+    pub(super) fn advance_hidden(&mut self, accepted: &[Accepted]) -> Result<()> {
+        for accepted in accepted.iter().filter(|accepted| accepted.rows > 0) {
+            let at = self.hidden.at(accepted.slot);
+            let StatePart { data, kept, width } = &mut self.hidden;
+            let own = kept.of(accepted)?;
+            data[at].copy_from_slice(&own[own.len() - *width..]);
+        }
+        Ok(())
     }
 }

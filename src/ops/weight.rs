@@ -1,7 +1,6 @@
 //! The weights of a model by their purposes, for devices and counts.
 
 use super::net::Net;
-use super::pass::Op;
 use super::{Experts, Lora, Norm, Projections};
 use crate::kernels::Matrix;
 use std::collections::HashSet;
@@ -12,8 +11,6 @@ use std::sync::Arc;
 pub enum Weight<'a> {
     /// The table of an embedding.
     Table(&'a Matrix),
-    /// No weight, but what is done with them.
-    Op(&'a Op),
     Product(&'a Projections),
     Norm(&'a Norm),
     /// A norm that follows from another weight: devices need it, counts leave it out.
@@ -32,12 +29,7 @@ impl<'a> Weight<'a> {
             Self::Table(table) => each(table),
             Self::Product(product) => product.matrices.iter().for_each(each),
             Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
-            Self::Op(_)
-            | Self::Norm(_)
-            | Self::Derived(_)
-            | Self::Net(_)
-            | Self::Sinks(_)
-            | Self::Adapter(_) => {}
+            Self::Norm(_) | Self::Derived(_) | Self::Net(_) | Self::Sinks(_) | Self::Adapter(_) => {}
         }
     }
 
@@ -54,7 +46,7 @@ impl<'a> Weight<'a> {
             }
             Self::Net(net) => net.vectors().for_each(each),
             Self::Sinks(sinks) => each(sinks),
-            Self::Table(_) | Self::Op(_) | Self::Derived(_) | Self::Adapter(_) => {}
+            Self::Table(_) | Self::Derived(_) | Self::Adapter(_) => {}
         }
     }
 }

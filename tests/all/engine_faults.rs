@@ -5,7 +5,7 @@ use bn_engine::base::{Error, Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
-use bn_engine::ops::{KvCache, OpSet, RaggedBatch};
+use bn_engine::ops::{Memory, OpSet, RaggedBatch};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +45,7 @@ impl Model for Faulty {
         &self,
         _: &dyn OpSet,
         batch: &RaggedBatch,
-        _: &KvCache,
+        _: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {

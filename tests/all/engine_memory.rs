@@ -5,7 +5,7 @@ use bn_engine::base::{Result, Status};
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::model::{Facts, KvShape, Loaded, Model, Outputs};
-use bn_engine::ops::{KvCache, OpSet, RaggedBatch};
+use bn_engine::ops::{Memory, OpSet, RaggedBatch};
 use std::sync::{Arc, Mutex};
 
 /// A model whose logits are all 0.
@@ -25,7 +25,7 @@ impl Model for Flat {
         &self,
         _: &dyn OpSet,
         batch: &RaggedBatch,
-        _: &KvCache,
+        _: &mut dyn Memory,
         _: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {

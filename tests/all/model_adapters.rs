@@ -133,8 +133,8 @@ fn rows_that_are_wanted_alone_are_the_same() {
         batch.logits_rows = vec![7, 19, 39];
         batch.hidden_rows = vec![3, 7];
         batch.adapt(&lora, 1.0, 0, 20);
-        let (kv, mut out) = (model.kv_of(KvType::F32, 4, 16, 2), Outputs::default());
-        model.forward(&batch, &kv, &mut out).unwrap();
+        let (mut memory, mut out) = (model.memory(KvType::F32, 4, 16, 2), Outputs::default());
+        model.forward(&batch, &mut *memory, &mut out).unwrap();
         let vocab = model.model.facts().vocab_size;
         for (n, row) in [7, 19].into_iter().enumerate() {
             assert!(

@@ -46,7 +46,7 @@ pub fn unsupported(file: File, words: &[&str]) {
 
 /// Runs a prompt of one token, or returns the error.
 pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
-    let kv = model.kv_of(KvType::F32, 1, 16, 1);
+    let mut memory = model.memory(KvType::F32, 1, 16, 1);
     let mut batch = RaggedBatch {
         tokens: vec![0],
         positions: vec![0],
@@ -55,11 +55,11 @@ pub fn forward(model: &Running) -> Result<Vec<f32>, Error> {
         logits_rows: vec![0],
         ..RaggedBatch::default()
     };
-    if kv.states().is_ok() {
+    if model.has_states() {
         batch.states.push(StateRows { slot: SPARE_STATES as u32, ..StateRows::default() });
     }
     let mut out = Outputs::default();
-    model.forward(&batch, &kv, &mut out)?;
+    model.forward(&batch, &mut *memory, &mut out)?;
     assert_eq!(out.logits.len(), model.model.facts().vocab_size);
     Ok(out.logits)
 }

@@ -28,7 +28,7 @@ fn models(are_folders: bool) -> Vec<String> {
 
 /// Two tokens in one step, and what a text's result needs after that. Returns whether the results are numbers.
 fn run(model: &Running) -> Result<bool, Error> {
-    let kv = model.kv_of(KvType::F32, 1, 16, 1);
+    let mut memory = model.memory(KvType::F32, 1, 16, 1);
     let facts = model.model.facts();
     let mut batch = RaggedBatch {
         tokens: vec![0, 1 % facts.vocab_size as u32],
@@ -43,11 +43,11 @@ fn run(model: &Running) -> Result<bool, Error> {
     } else {
         batch.logits_rows = vec![1];
     }
-    if kv.states().is_ok() {
+    if model.has_states() {
         batch.states.push(StateRows { slot: SPARE_STATES as u32, ..StateRows::default() });
     }
     let mut out = Outputs::default();
-    model.forward(&batch, &kv, &mut out)?;
+    model.forward(&batch, &mut *memory, &mut out)?;
     let mut results = [&out.hidden[..], &out.logits].concat();
     for score in [false, true] {
         if !score || facts.scores.is_some() {

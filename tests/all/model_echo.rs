@@ -5,7 +5,7 @@ use crate::common::{Running, Session, argmax, load_source};
 use bn_engine::base::{Error, Status};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Outputs, Source};
-use bn_engine::ops::{KvCache, KvLayout, RaggedBatch, SeqRows};
+use bn_engine::ops::{HostMemory, KvLayout, Memory, MemoryLayout, RaggedBatch, SeqRows};
 use std::time::{Duration, Instant};
 
 const END: u32 = 256;
@@ -70,9 +70,9 @@ fn its_tokenizer_and_facts_fit() {
     assert_eq!((facts.vocab_size, facts.weight_bytes), (tokenizer.vocab_size(), 0));
 }
 
-fn kv() -> KvCache {
+fn memory() -> HostMemory {
     let kind = KvType::F32;
-    KvCache::new(KvLayout {
+    HostMemory::new(MemoryLayout::of(KvLayout {
         kind,
         layers: 1,
         kv_heads: 1,
@@ -81,8 +81,8 @@ fn kv() -> KvCache {
         joint: false,
         blocks: 4,
         block_size: 16,
-    })
-    .expect("kv")
+    }))
+    .expect("memory")
 }
 
 fn one_row() -> RaggedBatch {
@@ -99,7 +99,7 @@ fn one_row() -> RaggedBatch {
 fn run(change: impl FnOnce(&mut RaggedBatch)) -> Result<(), Error> {
     let mut batch = one_row();
     change(&mut batch);
-    echo("builtin:echo").forward(&batch, &kv(), &mut Outputs::default())
+    echo("builtin:echo").forward(&batch, &mut memory(), &mut Outputs::default())
 }
 
 #[test]
@@ -132,52 +132,52 @@ fn a_step_out_of_bounds_is_refused() {
 #[test]
 fn memory_of_another_sequence_shows() {
     let model = echo("builtin:echo");
-    let (kv, mut out) = (kv(), Outputs::default());
+    let (mut memory, mut out) = (memory(), Outputs::default());
     let mut writer = one_row();
     (writer.tokens, writer.positions) = (vec![SEPARATOR; 10], (16..26).collect());
     (writer.block_tables, writer.seqs[0].rows, writer.seqs[0].table_len) = (vec![0, 3], 10, 2);
-    model.forward(&writer, &kv, &mut out).expect("separators at 16 to 25");
+    model.forward(&writer, &mut memory, &mut out).expect("separators at 16 to 25");
     // The same block as the first of another sequence: its slot 0 was written for position 16.
     let mut reader = one_row();
     (reader.tokens, reader.positions, reader.seqs[0].rows) = (vec![1], vec![1], 1);
     reader.logits_rows = vec![0];
-    let error = model.forward(&reader, &kv, &mut out).expect_err("not its own");
+    let error = model.forward(&reader, &mut memory, &mut out).expect_err("not its own");
     assert!(error.status == Status::Internal && error.message.contains("position 1"), "{error}");
 }
 
 #[test]
 fn the_cost_is_spent_and_can_be_stopped() {
-    let (model, kv) = (echo("builtin:echo?us_per_token=3000"), kv());
+    let (model, mut memory) = (echo("builtin:echo?us_per_token=3000"), memory());
     let start = Instant::now();
-    model.forward(&one_row(), &kv, &mut Outputs::default()).expect("two rows");
+    model.forward(&one_row(), &mut memory, &mut Outputs::default()).expect("two rows");
     // A lower bound: no machine is too slow for it.
     assert!(start.elapsed() >= Duration::from_micros(6000), "{:?}", start.elapsed());
     let slow = echo("builtin:echo?us_per_token=1000000");
     // Two seconds in slices of one millisecond: `stop` is called long before they are over.
-    let (asked, error) = stopped_after(10, &slow, &kv);
+    let (asked, error) = stopped_after(10, &slow, &mut memory);
     assert_eq!((asked, error.status), (10, Status::Cancelled));
 }
 
 /// Number of calls of `stop`, which returns true from time `n` on, and the pass's result.
-fn stopped_after(n: usize, model: &Running, kv: &KvCache) -> (usize, Error) {
+fn stopped_after(n: usize, model: &Running, memory: &mut dyn Memory) -> (usize, Error) {
     let mut asked = 0;
     let stop = &mut || {
         asked += 1;
         asked >= n
     };
-    let result = model.model.forward(&*model.ops, &one_row(), kv, stop, &mut Outputs::default());
+    let result = model.model.forward(&*model.ops, &one_row(), memory, stop, &mut Outputs::default());
     (asked, result.expect_err("stopped"))
 }
 
 #[test]
 fn a_decoder_stops_between_layers_and_before_the_head() {
     let model = common::load_file("tests/golden/llama-tiny-f32.gguf", 1).expect("load");
-    let kv = model.kv(KvType::F32, 4, 16);
+    let memory = &mut *model.memory(KvType::F32, 4, 16, 1);
     for n in 1..=model.model.facts().layers + 1 {
-        let (asked, error) = stopped_after(n, &model, &kv);
+        let (asked, error) = stopped_after(n, &model, memory);
         assert_eq!((asked, error.status), (n, Status::Cancelled));
     }
-    model.forward(&one_row(), &kv, &mut Outputs::default()).expect("a pass behind stopped ones");
+    model.forward(&one_row(), memory, &mut Outputs::default()).expect("a pass behind stopped ones");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::model_bad_files::refused;
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Outputs, Source};
-use bn_engine::ops::{Accepted, KvCache, RaggedBatch, StateRows};
+use bn_engine::ops::{Accepted, Memory, RaggedBatch, StateRows};
 
 const BLOCKS: [u32; 8] = [5, 2, 7, 0, 3, 6, 1, 4];
 
@@ -19,10 +19,10 @@ fn golden(name: &str) -> Running {
     load(&Source::File(root().join("tests/golden/mtp").join(name).to_string_lossy().into_owned())).unwrap()
 }
 
-/// One sequence in a model's cache.
+/// One sequence in a model's memory.
 struct Chat<'a> {
     model: &'a Running,
-    kv: KvCache,
+    memory: Box<dyn Memory>,
     out: Outputs,
     drafts: Outputs,
     done: u32,
@@ -32,8 +32,8 @@ const SLOT: u32 = 1;
 
 impl<'a> Chat<'a> {
     fn new(model: &'a Running) -> Self {
-        let kv = model.kv_of(KvType::F32, BLOCKS.len(), 16, 1);
-        Self { model, kv, out: Outputs::default(), drafts: Outputs::default(), done: 0 }
+        let memory = model.memory(KvType::F32, BLOCKS.len(), 16, 1);
+        Self { model, memory, out: Outputs::default(), drafts: Outputs::default(), done: 0 }
     }
 
     fn batch(&self, tokens: &[u32], start: u32) -> RaggedBatch {
@@ -50,13 +50,13 @@ impl<'a> Chat<'a> {
         let mut batch = self.batch(tokens, self.done);
         batch.saves.extend(saves);
         batch.states.push(StateRows { slot: SLOT, drafted, saves: (0, saves.len() as u32) });
-        self.model.forward(&batch, &self.kv, &mut self.out).unwrap();
+        self.model.forward(&batch, &mut *self.memory, &mut self.out).unwrap();
         self.done += tokens.len() as u32 - drafted;
     }
 
     fn hidden(&self, slot: u32) -> Vec<f32> {
         let mut hidden = Vec::new();
-        self.kv.states().unwrap().read_hidden(slot, &mut hidden).unwrap();
+        self.memory.read_hidden(slot, &mut hidden).unwrap();
         hidden
     }
 
@@ -65,7 +65,10 @@ impl<'a> Chat<'a> {
         let before = if ahead == 0 { self.hidden(SLOT) } else { self.drafts.hidden.clone() };
         let mut batch = self.batch(&[token], self.done + ahead);
         batch.hidden_rows = vec![0];
-        self.model.model.draft(&*self.model.ops, &batch, &before, &self.kv, &mut self.drafts).unwrap();
+        self.model
+            .model
+            .draft(&*self.model.ops, &batch, &before, &mut *self.memory, &mut self.drafts)
+            .unwrap();
         self.drafts.logits.clone()
     }
 }
@@ -125,14 +128,16 @@ fn hidden_states_follow_what_is_certain() {
     chat.run(&tokens[20..26], 5, &[]);
     assert!(chat.hidden(SLOT) == after(21));
     let accept = |rows, first| [Accepted { slot: SLOT, first, rows }];
-    let advance = |chat: &Chat, accepted: &[Accepted]| model.model.advance(&*model.ops, &chat.kv, accepted);
-    advance(&chat, &accept(2, 0)).unwrap();
+    let advance = |chat: &mut Chat, accepted: &[Accepted]| {
+        model.model.advance(&*model.ops, &mut *chat.memory, accepted)
+    };
+    advance(&mut chat, &accept(2, 0)).unwrap();
     assert!(chat.hidden(SLOT) == after(23));
     let mut same = Chat::new(&model);
     same.run(&tokens[..23], 0, &[]);
     chat.done = 23;
     assert!(chat.draft(5, 0) == same.draft(5, 0));
-    assert!(advance(&chat, &accept(1, u32::MAX - 1)).is_err());
+    assert!(advance(&mut chat, &accept(1, u32::MAX - 1)).is_err());
 }
 
 /// A file with a block behind its two layers.

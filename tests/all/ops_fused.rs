@@ -7,7 +7,7 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Pool, available};
 use bn_engine::model::Outputs;
 use bn_engine::ops::pass::{Program, Step};
-use bn_engine::ops::{Activation, AttentionShape, CpuOps, OpSet, Projections, RaggedBatch, SeqRows};
+use bn_engine::ops::{Activation, AttentionShape, CpuOps, Memory, OpSet, Projections, RaggedBatch, SeqRows};
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
@@ -19,11 +19,12 @@ impl OpSet for InParts {
         &self,
         program: &Program,
         step: &Step,
+        memory: Option<&mut dyn Memory>,
         given: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        self.0.run(&parts(program), step, given, out, check)
+        self.0.run(&parts(program), step, memory, given, out, check)
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
@@ -151,14 +152,14 @@ fn batch(sequences: u32, from: u32, rows: u32) -> RaggedBatch {
 
 /// Bits of (logits, hidden states) of two steps: prompts with some rows wanted, then a row of each.
 fn two_steps(loaded: &Running, logits: &[u32], hidden: &[u32]) -> Vec<[Vec<u32>; 2]> {
-    let kv = loaded.kv(KvType::F32, 3, 64);
+    let mut memory = loaded.memory(KvType::F32, 3, 64, 3);
     let mut first = batch(3, 0, 20);
     (first.logits_rows, first.hidden_rows) = (logits.to_vec(), hidden.to_vec());
     let mut second = batch(3, 20, 1);
     second.logits_rows = vec![0, 1, 2];
     let mut out = Outputs::default();
     let mut step = |batch: RaggedBatch| {
-        loaded.forward(&batch, &kv, &mut out).unwrap();
+        loaded.forward(&batch, &mut *memory, &mut out).unwrap();
         [&out.logits, &out.hidden].map(|values| values.iter().map(|v| v.to_bits()).collect())
     };
     vec![step(first), step(second)]
@@ -199,12 +200,12 @@ fn a_layer_has_few_parallel_regions() {
         let pool = Pool::new(2).unwrap();
         let loaded = load_on(path, Arc::new(CpuOps::new(pool.clone()))).unwrap();
         let layers = loaded.model.facts().layers as u64;
-        let (kv, mut out) = (loaded.kv(KvType::F32, 8, 64), Outputs::default());
+        let (mut memory, mut out) = (loaded.memory(KvType::F32, 8, 64, 8), Outputs::default());
         let mut regions = |mut batch: RaggedBatch| {
             let rows = batch.tokens.len() as u32;
             batch.logits_rows = (0..rows).collect();
             let before = pool.regions();
-            loaded.forward(&batch, &kv, &mut out).unwrap();
+            loaded.forward(&batch, &mut *memory, &mut out).unwrap();
             pool.regions() - before
         };
         let (prompts, decode) = (regions(batch(8, 0, 60)), regions(batch(8, 60, 1)));

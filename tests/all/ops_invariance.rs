@@ -6,8 +6,8 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::pass::{Attend, Ids, Op, Pass, Product, Program, Ropes, Step};
 use bn_engine::ops::{
-    Activation, AttentionShape, CpuOps, KvCache, KvLayout, Norm, OpSet, Outputs, Paging, Projections,
-    RaggedBatch, Rope, RopeStyle,
+    Activation, AttentionShape, CpuOps, HostMemory, KvLayout, Memory, MemoryLayout, Norm, OpSet, Outputs,
+    Paging, Projections, RaggedBatch, Rope, RopeStyle,
 };
 use std::sync::Arc;
 
@@ -97,12 +97,12 @@ impl Toy {
         ((seq * 31 + position * 7) % 50) as u32
     }
 
-    fn cache(&self, block_size: usize) -> KvCache {
+    fn memory(&self, block_size: usize) -> HostMemory {
         let AttentionShape { kv_heads, head_dim, .. } = self.shape;
         let kind = self.kv_type;
         let (layers, blocks, others) = (2, BLOCKS, None);
-        KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint: false, blocks, block_size })
-            .unwrap()
+        let kv = KvLayout { kind, layers, kv_heads, head_dim, others, joint: false, blocks, block_size };
+        HostMemory::new(MemoryLayout::of(kv)).unwrap()
     }
 
     /// The list of both layers, and its rotations.
@@ -134,14 +134,14 @@ impl Toy {
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
-    fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, kv: &KvCache) -> Vec<Vec<u32>> {
+    fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, memory: &mut dyn Memory) -> Vec<Vec<u32>> {
         let (program, ropes) = self.program();
         let hidden_rows = (0..batch.tokens.len() as u32).collect();
         let batch = &RaggedBatch { hidden_rows, ..(**batch).clone() };
-        let paging = Some(Paging::new(batch, &kv.layout, &self.shape).unwrap());
-        let step = Step { paging, kv: Some(kv), ropes: &ropes, ..Step::of_rows(batch) };
+        let paging = Some(Paging::new(batch, &memory.layout().kv, &self.shape).unwrap());
+        let step = Step { paging, ropes: &ropes, ..Step::of_rows(batch) };
         let mut out = Outputs::default();
-        ops.run(&program, &step, &[], &mut out, &mut || Ok(())).unwrap();
+        ops.run(&program, &step, Some(memory), &[], &mut out, &mut || Ok(())).unwrap();
         out.hidden.chunks_exact(256).map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
     }
 
@@ -151,7 +151,7 @@ impl Toy {
             let mut tables = vec![Vec::new(); self.lengths.len()];
             tables[seq] = (0..length.div_ceil(16) as u32).collect();
             let batch = batch(&[Chunk { seq, start: 0, rows: length }], &tables, Self::token);
-            self.step(ops, &batch, &self.cache(16))
+            self.step(ops, &batch, &mut self.memory(16))
         };
         self.lengths.iter().enumerate().map(one).collect()
     }
@@ -160,7 +160,7 @@ impl Toy {
     fn ragged(&self, ops: &dyn OpSet, seed: u32, block_size: usize, largest: usize) -> Vec<Vec<Vec<u32>>> {
         let mut random = Random(seed);
         let tables = tables(&mut random, &self.lengths, block_size, BLOCKS);
-        let kv = self.cache(block_size);
+        let memory = &mut self.memory(block_size);
         let mut out = vec![Vec::new(); self.lengths.len()];
         while out.iter().zip(&self.lengths).any(|(rows, length)| rows.len() < *length) {
             let mut chunks = Vec::new();
@@ -174,7 +174,7 @@ impl Toy {
             if chunks.is_empty() {
                 continue;
             }
-            let mut rows = self.step(ops, &batch(&chunks, &tables, Self::token), &kv).into_iter();
+            let mut rows = self.step(ops, &batch(&chunks, &tables, Self::token), memory).into_iter();
             for chunk in chunks {
                 out[chunk.seq].extend(rows.by_ref().take(chunk.rows));
             }
@@ -224,14 +224,14 @@ fn long_contexts() {
             );
         }
         // Decodes the end of the longest.
-        let (mut tables, kv) = (vec![Vec::new(); 3], toy.cache(16));
+        let (mut tables, memory) = (vec![Vec::new(); 3], &mut toy.memory(16));
         tables[0] = (0..34).rev().collect();
         let prompt = batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables, Toy::token);
         let ops = ops(4, isa());
-        let mut rows = toy.step(&ops, &prompt, &kv);
+        let mut rows = toy.step(&ops, &prompt, memory);
         for start in 520..530 {
             let one = batch(&[Chunk { seq: 0, start, rows: 1 }], &tables, Toy::token);
-            rows.extend(toy.step(&ops, &one, &kv));
+            rows.extend(toy.step(&ops, &one, memory));
         }
         assert!(rows == want[0], "{kv_type:?}: decoding");
     }

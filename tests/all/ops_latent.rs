@@ -4,7 +4,10 @@ use crate::ops_support::{Chunk, Eager, Random, batch, error, pick, plain, rope, 
 use crate::plain_ops::PlainOps;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Pool};
-use bn_engine::ops::{Attention, CpuOps, KvCache, KvLayout, Latent, LatentShape, Paging, RopeStyle};
+use bn_engine::ops::{
+    Attention, CpuOps, HostMemory, KvLayout, Latent, LatentShape, Memory, MemoryLayout, Paging, RopeStyle,
+    Unit,
+};
 use candle_core::Tensor;
 use std::sync::Arc;
 
@@ -98,19 +101,20 @@ fn attention_over_one_row_of_a_position() {
     let cache = |joint| {
         let (kv_heads, head_dim) = (1, shape.head_dim);
         let (kind, layers, others) = (KvType::F32, 1, None);
-        KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size })
-            .unwrap()
+        let kv = KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size };
+        HostMemory::new(MemoryLayout::of(kv)).unwrap()
     };
-    let caches = [0, 1].map(|_| cache(true));
-    assert_eq!(2 * caches[0].block_len(), cache(false).block_len());
+    let mut caches = [0, 1].map(|_| cache(true));
+    let [joint, both] = [true, false].map(|joint| *cache(joint).layout());
+    assert_eq!(2 * joint.bytes(Unit::Block), both.bytes(Unit::Block));
     for chunks in [[(0, 0, 30), (1, 0, 5)], [(1, 5, 16), (0, 30, 10)]] {
         let chunks = chunks.map(|(seq, start, rows)| Chunk { seq, start, rows });
         let batch = batch(&chunks, &tables, |_, _| 0);
-        let paging = Paging::new(&batch, &caches[0].layout, &shape).unwrap();
-        assert!(Paging::new(&batch, &cache(false).layout, &shape).is_err());
+        let paging = Paging::new(&batch, &joint.kv, &shape).unwrap();
+        assert!(Paging::new(&batch, &both.kv, &shape).is_err());
         let qkv = random.tensor(batch.tokens.len(), 7 * shape.head_dim);
-        let want = PlainOps.attention(&qkv, &paging, &caches[0], 0, &how).unwrap();
-        let got = fused(2).attention(&qkv, &paging, &caches[1], 0, &how).unwrap();
+        let want = PlainOps.attention(&qkv, &paging, &mut caches[0], 0, &how).unwrap();
+        let got = fused(2).attention(&qkv, &paging, &mut caches[1], 0, &how).unwrap();
         assert!(error(&got, &want) <= TOLERANCE);
     }
 }

@@ -8,8 +8,9 @@ use bn_engine::kernels::pack::requantize::quantize;
 use bn_engine::kernels::{Arithmetic, DType, Matrix, Pool};
 use bn_engine::ops::pass::{Op, Pass, Program, Step};
 use bn_engine::ops::{
-    Activation, Attention, AttentionShape, Choice, CpuOps, Expert, Experts, Fold, HeadOrder, KvCache,
-    KvLayout, Norm, OpSet, Outputs, Paging, Projections, RaggedBatch, Regrouped, RopeStyle, Shared,
+    Activation, Attention, AttentionShape, Choice, CpuOps, Expert, Experts, Fold, HeadOrder, HostMemory,
+    KvLayout, Memory, MemoryLayout, Norm, OpSet, Outputs, Paging, Projections, RaggedBatch, Regrouped,
+    RopeStyle, Shared,
 };
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
@@ -28,9 +29,10 @@ const TYPES: [DType; 9] = [
 ];
 
 /// `[layers, kv_heads, head_dim, blocks, block_size]`.
-fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<KvCache> {
+fn cache(kind: KvType, [layers, kv_heads, head_dim, blocks, block_size]: [usize; 5]) -> Result<HostMemory> {
     let (others, joint) = (None, false);
-    KvCache::new(KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size })
+    let kv = KvLayout { kind, layers, kv_heads, head_dim, others, joint, blocks, block_size };
+    HostMemory::new(MemoryLayout::of(kv))
 }
 
 fn fused() -> CpuOps {
@@ -221,8 +223,8 @@ fn attention_of_ragged_batches() {
         let mut random = Random(case as u32 + 10);
         let (lengths, block_size, blocks) = ([70, 33, 1, 16], 16 << (case % 3), 16);
         let tables = tables(&mut random, &lengths, block_size, blocks);
-        let caches = [0, 1].map(|_| cache(KvType::F32, [2, kv_heads, head_dim, blocks, block_size]).unwrap());
-        let layer = |index| caches[1].layer(index).unwrap();
+        let mut caches =
+            [0, 1].map(|_| cache(KvType::F32, [2, kv_heads, head_dim, blocks, block_size]).unwrap());
         let mut shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (mut rope, norms) = (rope(pairs, style), [0, 1].map(|_| random.norm(head_dim)));
         let sinks: Vec<f32> = random.floats(heads).iter().map(|x| 3.0 * x).collect();
@@ -246,22 +248,24 @@ fn attention_of_ragged_batches() {
         for chunks in steps {
             let batch = batch(&chunks, &tables, |_, _| 0);
             let qkv = random.tensor(batch.tokens.len(), (heads + 2 * kv_heads) * head_dim);
-            let paging = Paging::new(&batch, &caches[0].layout, &shape).unwrap();
-            let want = PlainOps.attention(&qkv, &paging, &caches[0], 1, &how).unwrap();
-            let got = fused().attention(&qkv, &paging, &caches[1], 1, &how).unwrap();
+            let paging = Paging::new(&batch, &caches[0].layout().kv, &shape).unwrap();
+            let want = PlainOps.attention(&qkv, &paging, &mut caches[0], 1, &how).unwrap();
+            let got = fused().attention(&qkv, &paging, &mut caches[1], 1, &how).unwrap();
             let error = error(&got, &want);
             assert!(error <= TOLERANCE, "case {case}: {error}");
             let all = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
             // Our layout has K in tiles [head_dim, 16].
             let tiles = (blocks * kv_heads * block_size / TILE, head_dim, TILE);
-            let keys = layer(1).get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
+            let layer = caches[1].layer(1).unwrap();
+            let keys = layer.get(0).unwrap().reshape(tiles).unwrap().transpose(1, 2).unwrap();
             let plain = all(caches[0].layer(1).unwrap().clone());
-            let ours = [all(keys), all(layer(1).get(1).unwrap())].concat();
+            let ours = [all(keys), all(layer.get(1).unwrap())].concat();
             assert_eq!(plain.len(), ours.len());
             let stored = plain.iter().zip(ours).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(stored <= 1e-6, "case {case}: K and V as stored differ by {stored}");
         }
-        let untouched = layer(0).abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
+        let layer = caches[1].layer(0).unwrap();
+        let untouched = layer.abs().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap();
         assert_eq!(untouched, 0.0, "only the layer asked for is written");
     }
 }
@@ -287,24 +291,28 @@ fn values_that_are_keys_and_keys_of_other_layers() {
             window: Some(9),
             ..Attention::plain(&shape, &rope)
         };
-        let caches = [0, 1].map(|_| cache(KvType::F32, [1, kv_heads, head_dim, blocks, block_size]).unwrap());
+        let mut caches =
+            [0, 1].map(|_| cache(KvType::F32, [1, kv_heads, head_dim, blocks, block_size]).unwrap());
         for chunks in [[(0, 0, 30), (1, 0, 5)], [(1, 5, 16), (0, 30, 10)]] {
             let chunks = chunks.map(|(seq, start, rows)| Chunk { seq, start, rows });
             let batch = batch(&chunks, &tables, |_, _| 0);
             let rows = batch.tokens.len();
-            let paging = Paging::new(&batch, &caches[0].layout, &shape).unwrap();
+            let paging = Paging::new(&batch, &caches[0].layout().kv, &shape).unwrap();
             let kv = if keys_are_values { kv_heads } else { 2 * kv_heads };
             let qkv = random.tensor(rows, (heads + kv) * head_dim);
             let queries = random.tensor(rows, heads * head_dim);
             let shared = Attention { shared: true, window: None, ..how };
             for (x, how) in [(&qkv, &how), (&queries, &shared)] {
-                let want = PlainOps.attention(x, &paging, &caches[0], 0, how).unwrap();
-                let got = fused().attention(x, &paging, &caches[1], 0, how).unwrap();
+                let want = PlainOps.attention(x, &paging, &mut caches[0], 0, how).unwrap();
+                let got = fused().attention(x, &paging, &mut caches[1], 0, how).unwrap();
                 assert!(error(&got, &want) <= TOLERANCE, "{keys_are_values}, {}", how.shared);
-                assert!(fused().attention(&random.tensor(rows, 8), &paging, &caches[1], 0, how).is_err());
+                assert!(fused().attention(&random.tensor(rows, 8), &paging, &mut caches[1], 0, how).is_err());
             }
             let none = Attention { value_norm: None, ..how };
-            assert!(fused().attention(&qkv, &paging, &caches[1], 0, &none).is_err(), "the norm is missing");
+            assert!(
+                fused().attention(&qkv, &paging, &mut caches[1], 0, &none).is_err(),
+                "the norm is missing"
+            );
         }
     }
 }
@@ -485,7 +493,9 @@ fn wanted_rows() {
         let step = Step { wanted: Some(wanted.to_vec()), ..Step::of_rows(&batch) };
         let mut out = Outputs::default();
         let given = [flat(&x), flat(&y)];
-        fused().run(&program, &step, &[&given[0], &given[1]], &mut out, &mut || Ok(())).map(|()| out.hidden)
+        fused()
+            .run(&program, &step, None, &[&given[0], &given[1]], &mut out, &mut || Ok(()))
+            .map(|()| out.hidden)
     };
     for (wanted, hidden) in [(&[0, 4, 8][..], &[0, 4, 8][..]), (&[3, 5], &[5]), (&[8], &[]), (&[], &[])] {
         let want = flat(&pick(&(&x + &y).unwrap(), hidden));
@@ -526,14 +536,15 @@ fn mistakes_are_errors() {
 fn mistaken_batches_are_errors() {
     let (ops, mut random) = (fused(), Random(8));
     let shape = AttentionShape::new(2, 1, 16);
-    let kv = cache(KvType::F32, [1, 1, 16, 3, 16]).unwrap();
+    let mut memory = cache(KvType::F32, [1, 1, 16, 3, 16]).unwrap();
+    let kv = memory.layout().kv;
     let good = batch(&[Chunk { seq: 0, start: 0, rows: 4 }], &[vec![2]], |_, _| 0);
     let qkv = random.tensor(4, 64);
-    let run = |batch: &RaggedBatch, layer| {
+    let mut run = |batch: &RaggedBatch, layer| {
         ops.attention(
             &qkv,
-            &Paging::new(batch, &kv.layout, &shape)?,
-            &kv,
+            &Paging::new(batch, &kv, &shape)?,
+            &mut memory,
             layer,
             &Attention::plain(&shape, &rope(8, RopeStyle::Neox)),
         )
@@ -555,22 +566,22 @@ fn mistaken_batches_are_errors() {
         change(&mut bad);
         assert!(run(&bad, 0).is_err(), "change {index}");
     }
-    let odd = KvLayout { blocks: 6, block_size: 8, ..kv.layout };
+    let odd = KvLayout { blocks: 6, block_size: 8, ..kv };
     assert!(Paging::new(&good, &odd, &shape).is_err(), "half a tile");
     let twice = [Chunk { seq: 0, start: 0, rows: 2 }, Chunk { seq: 1, start: 2, rows: 2 }];
     let twice = batch(&twice, &[vec![2], vec![2]], |_, _| 0);
-    assert!(Paging::new(&twice, &kv.layout, &shape).is_err(), "two sequences write to one block");
+    assert!(Paging::new(&twice, &kv, &shape).is_err(), "two sequences write to one block");
     let turn = rope(8, RopeStyle::Neox);
-    let paging = Paging::new(&good, &kv.layout, &shape).unwrap();
+    let paging = Paging::new(&good, &kv, &shape).unwrap();
     let how = Attention::plain(&shape, &turn);
-    let other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
-    assert!(ops.attention(&qkv, &paging, &other, 0, &how).is_err(), "paging of another cache");
-    assert!(ops.attention(&random.tensor(3, 64), &paging, &kv, 0, &how).is_err(), "fewer rows");
+    let mut other = cache(KvType::F16, [1, 1, 16, 3, 16]).unwrap();
+    assert!(ops.attention(&qkv, &paging, &mut other, 0, &how).is_err(), "paging of another cache");
+    assert!(ops.attention(&random.tensor(3, 64), &paging, &mut memory, 0, &how).is_err(), "fewer rows");
     let narrow = [0, 1].map(|_| random.norm(8));
     let how = Attention { norms: Some(&narrow), ..how };
-    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "norms of half a head");
+    assert!(ops.attention(&qkv, &paging, &mut memory, 0, &how).is_err(), "norms of half a head");
     let how = Attention { norms: None, sinks: Some(&[0.0]), ..how };
-    assert!(ops.attention(&qkv, &paging, &kv, 0, &how).is_err(), "a sink for one of two heads");
+    assert!(ops.attention(&qkv, &paging, &mut memory, 0, &how).is_err(), "a sink for one of two heads");
     assert!(cache(KvType::F16, [2, usize::MAX / 2, 64, 64, 16]).is_err());
     assert!(cache(KvType::Int8, [1, 1 << 20, 1 << 10, 1 << 20, 16]).is_err(), "64 PiB");
 }

@@ -11,7 +11,9 @@ use bn_engine::base::Result;
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{CpuOps, KvCache, Lora, OpSet, RaggedBatch, SeqRows, StateRows, States};
+use bn_engine::ops::{
+    CpuOps, Lora, Memory, MemoryLayout, OpSet, RaggedBatch, SeqRows, StateLayout, StateRows,
+};
 use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,21 +62,27 @@ impl Running {
         Ok(Self { loaded, ops: Arc::new(CpuOps::new(Pool::new(threads)?)) })
     }
 
-    pub fn kv(&self, kind: KvType, blocks: usize, block_size: usize) -> KvCache {
-        self.ops.kv_cache(self.model.kv_shape().layout(kind, blocks, block_size)).expect("kv")
+    /// Blocks, and in a model with recurrent layers states for `sequences` and some more.
+    pub fn memory(
+        &self,
+        kind: KvType,
+        blocks: usize,
+        block_size: usize,
+        sequences: usize,
+    ) -> Box<dyn Memory> {
+        let (shape, slots) = (self.model.state_shape(), sequences + SPARE_STATES);
+        let states = StateLayout { shape, slots, drafted: DRAFTED };
+        let kv = self.model.kv_shape().layout(kind, blocks, block_size);
+        self.ops.memory(MemoryLayout { states, ..MemoryLayout::of(kv) }).expect("memory")
     }
 
-    /// Like `kv`, with states for `sequences` and some more, in a model with recurrent layers.
-    pub fn kv_of(&self, kind: KvType, blocks: usize, block_size: usize, sequences: usize) -> KvCache {
-        let (kv, shape) = (self.kv(kind, blocks, block_size), self.model.state_shape());
-        if shape.is_empty() {
-            return kv;
-        }
-        kv.with_states(States::new(shape, sequences + SPARE_STATES, DRAFTED).expect("states"))
+    pub fn forward(&self, batch: &RaggedBatch, memory: &mut dyn Memory, out: &mut Outputs) -> Result<()> {
+        self.model.forward(&*self.ops, batch, memory, &mut || false, out)
     }
 
-    pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache, out: &mut Outputs) -> Result<()> {
-        self.model.forward(&*self.ops, batch, kv, &mut || false, out)
+    /// Whether its sequences have states.
+    pub fn has_states(&self) -> bool {
+        !self.model.state_shape().is_empty()
     }
 }
 
@@ -214,10 +222,10 @@ impl Golden {
     }
 }
 
-/// Sequences of one model in one KV cache, with blocks assigned at random.
+/// Sequences of one model in one memory, with blocks assigned at random.
 pub struct Session<'a> {
     model: &'a Running,
-    kv: KvCache,
+    memory: Box<dyn Memory>,
     sequences: &'a [Vec<u32>],
     tables: Vec<Vec<u32>>,
     /// Adapter of each sequence, with its scale.
@@ -247,10 +255,10 @@ impl<'a> Session<'a> {
         let mut free: Vec<u32> = (0..blocks as u32).collect();
         Rng(seed).shuffle(&mut free);
         let tables = need.iter().map(|&n| free.split_off(free.len() - n)).collect();
-        let kv = model.kv_of(kind, blocks, block_size, sequences.len());
+        let memory = model.memory(kind, blocks, block_size, sequences.len());
         let (done, none) = (vec![0; sequences.len()], vec![Vec::new(); sequences.len()]);
         let adapters = vec![None; sequences.len()];
-        Self { model, kv, sequences, tables, adapters, done, logits: none.clone(), hidden: none }
+        Self { model, memory, sequences, tables, adapters, done, logits: none.clone(), hidden: none }
     }
 
     /// One step: the next `rows` tokens of each named sequence (fewer at its end), with all logits and hidden
@@ -270,7 +278,7 @@ impl<'a> Session<'a> {
                 table: batch.block_tables.len() as u32,
                 table_len: self.tables[seq].len() as u32,
             });
-            if self.kv.states().is_ok() {
+            if self.model.has_states() {
                 batch.states.push(StateRows { slot: (seq + SPARE_STATES) as u32, ..StateRows::default() });
             }
             if let Some((lora, scale)) = &self.adapters[seq] {
@@ -287,7 +295,7 @@ impl<'a> Session<'a> {
         }
         let (vocab, width) = (self.model.model.facts().vocab_size, self.model.model.facts().hidden_size);
         let mut out = Outputs::default();
-        self.model.forward(&batch, &self.kv, &mut out).expect("forward");
+        self.model.forward(&batch, &mut *self.memory, &mut out).expect("forward");
         let (mut rows, mut states) = (out.logits.chunks_exact(vocab), out.hidden.chunks_exact(width));
         for (seq, span) in parts {
             self.done[seq] = span.end;

@@ -10,7 +10,9 @@ use bn_engine::base::Result;
 use bn_engine::kernels::attention::{Half, KvType, TILE, kv};
 use bn_engine::kernels::{Isa, Pool, isa};
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, load};
-use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, SeqRows, StateRows, States};
+use bn_engine::ops::{
+    CpuOps, Memory, MemoryLayout, OpSet, RaggedBatch, SeqRows, StateLayout, StateRows, Unit,
+};
 use std::time::Instant;
 
 const BLOCK: usize = 32;
@@ -125,7 +127,7 @@ fn run(options: &Options) -> Result<()> {
 struct Bench<'a> {
     loaded: &'a Loaded,
     ops: CpuOps,
-    kv: KvCache,
+    memory: Box<dyn Memory>,
     blocks: usize,
     rounds: usize,
     batch: RaggedBatch,
@@ -143,7 +145,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let model = &loaded.model;
         let layout = model.kv_shape().layout(options.kind, blocks * sequences, BLOCK);
-        let mut kv = KvCache::new(layout)?;
+        let states = StateLayout { shape: model.state_shape(), slots: sequences, drafted: 1 };
+        let mut memory = ops.memory(MemoryLayout { states, ..MemoryLayout::of(layout) })?;
         let mut bytes = Vec::new();
         for group in layout.groups() {
             let halves = if layout.joint { &[Half::V][..] } else { &[Half::K, Half::V] };
@@ -154,13 +157,10 @@ impl<'a> Bench<'a> {
                 bytes.extend(tile.repeat(group.kv_heads * BLOCK / TILE));
             }
         }
-        (0..blocks * sequences).try_for_each(|block| kv.write_block(block as u32, &bytes))?;
-        let shape = model.state_shape();
-        if !shape.is_empty() {
-            kv = kv.with_states(States::new(shape, sequences, 1)?);
-        }
+        let mut each = 0..(blocks * sequences) as u32;
+        each.try_for_each(|block| memory.write(Unit::Block, block, &bytes))?;
         let (batch, out) = (RaggedBatch::default(), Outputs::default());
-        Ok(Self { loaded, ops, kv, blocks, rounds: options.rounds, batch, out })
+        Ok(Self { loaded, ops, memory, blocks, rounds: options.rounds, batch, out })
     }
 
     /// Seconds of a pass of `rows` rows of each sequence from position `from` on; the least of all rounds, after one
@@ -184,7 +184,7 @@ impl<'a> Bench<'a> {
         let mut least = f64::INFINITY;
         for round in 0..=self.rounds {
             let start = Instant::now();
-            model.forward(&self.ops, batch, &self.kv, &mut || false, &mut self.out)?;
+            model.forward(&self.ops, batch, &mut *self.memory, &mut || false, &mut self.out)?;
             if round > 0 {
                 least = least.min(start.elapsed().as_secs_f64());
             }

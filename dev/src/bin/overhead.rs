@@ -9,7 +9,7 @@ use bn_engine::engine::Engine;
 use bn_engine::engine::api::{EngineConfig, FinishReason, Prompt, RequestParams, Which};
 use bn_engine::kernels::Pool;
 use bn_engine::model::{LoadOptions, Outputs, Source, load};
-use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, SeqRows};
+use bn_engine::ops::{CpuOps, HostMemory, MemoryLayout, RaggedBatch, SeqRows};
 
 const BLOCK: usize = 32;
 const PROMPT: [u32; 4] = [3, 5, 7, 11];
@@ -40,7 +40,8 @@ fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
     let loaded = load(&Source::parse(path)?, &LoadOptions::default(), &pool, &|_, _| (), &mut |_, _| false)?;
     let (model, ops) = (loaded.model, CpuOps::new(pool));
     let blocks = (PROMPT.len() + tokens).div_ceil(BLOCK);
-    let kv = KvCache::new(model.kv_shape().layout(EngineConfig::default().kv_type, blocks, BLOCK))?;
+    let kv = model.kv_shape().layout(EngineConfig::default().kv_type, blocks, BLOCK);
+    let mut memory = HostMemory::new(MemoryLayout::of(kv))?;
     let (mut batch, mut out) = (RaggedBatch::default(), Outputs::default());
     for step in 0..tokens {
         let (tokens, first) = match step {
@@ -54,7 +55,7 @@ fn bare(tokens: usize, path: Option<&str>) -> Result<()> {
         let rows = tokens.len() as u32;
         batch.seqs.push(SeqRows { row: 0, rows, table: 0, table_len: blocks as u32 });
         batch.logits_rows.push(rows - 1);
-        model.forward(&ops, &batch, &kv, &mut || false, &mut out)?;
+        model.forward(&ops, &batch, &mut memory, &mut || false, &mut out)?;
     }
     Ok(())
 }

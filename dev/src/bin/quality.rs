@@ -17,7 +17,7 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::model::{LoadOptions, Loaded, Outputs, Source, WeightType, load};
-use bn_engine::ops::{CpuOps, KvCache, RaggedBatch, StateRows, States};
+use bn_engine::ops::{CpuOps, HostMemory, Memory, MemoryLayout, RaggedBatch, StateLayout, StateRows};
 use std::fs::File;
 use std::io::{BufReader, Read};
 
@@ -201,7 +201,7 @@ fn windows(options: &Options, loaded: &Loaded) -> Result<Vec<Vec<u32>>> {
 type Model = (Option<LoadOptions>, Loaded);
 
 enum Logits<'a> {
-    Model(&'a Loaded, Box<KvCache>),
+    Model(&'a Loaded, Box<HostMemory>),
     File(BufReader<File>),
 }
 
@@ -216,27 +216,26 @@ impl<'a> Run<'a> {
     fn new(models: &'a [Model], setting: &'a Setting, window: usize) -> Result<Self> {
         let (_, loaded) = models.iter().find(|(load, _)| *load == setting.load).expect("loaded by `run`");
         let model = &loaded.model;
-        let mut kv = KvCache::new(model.kv_shape().layout(setting.kv, window.div_ceil(BLOCK), BLOCK))?;
-        if !model.state_shape().is_empty() {
-            kv = kv.with_states(States::new(model.state_shape(), 1, 1)?);
-        }
+        let kv = model.kv_shape().layout(setting.kv, window.div_ceil(BLOCK), BLOCK);
+        let states = StateLayout { shape: model.state_shape(), slots: 1, drafted: 1 };
+        let memory = HostMemory::new(MemoryLayout { states, ..MemoryLayout::of(kv) })?;
         let (out, score) = (Outputs::default(), Score::default());
-        Ok(Self { name: &setting.name, source: Logits::Model(loaded, Box::new(kv)), out, score })
+        Ok(Self { name: &setting.name, source: Logits::Model(loaded, Box::new(memory)), out, score })
     }
 
     /// The logits of rows of a window, the first of which is at position `from`.
     fn compute(&mut self, ops: &CpuOps, tokens: &[u32], from: usize, vocab: usize) -> Result<()> {
         match &mut self.source {
-            Logits::Model(loaded, kv) => {
+            Logits::Model(loaded, memory) => {
                 let mut batch = RaggedBatch::default();
-                let table: Vec<u32> = (0..kv.layout.blocks as u32).collect();
+                let table: Vec<u32> = (0..memory.layout().kv.blocks as u32).collect();
                 batch.push_seq(&table, from as u32, tokens.len() as u32)?;
                 batch.tokens.extend(tokens);
                 batch.logits_rows.extend(0..tokens.len() as u32);
                 if !loaded.model.state_shape().is_empty() {
                     batch.states.push(StateRows::default());
                 }
-                loaded.model.forward(ops, &batch, kv, &mut || false, &mut self.out)
+                loaded.model.forward(ops, &batch, &mut **memory, &mut || false, &mut self.out)
             }
             Logits::File(file) => {
                 let mut bytes = vec![0; size_of::<f32>() * tokens.len() * vocab];

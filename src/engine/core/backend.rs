@@ -5,6 +5,7 @@ use crate::engine::api::{EngineConfig, is_cpu};
 use crate::engine::replicas::balance::MAX_REPLICAS;
 use crate::kernels::{Isa, Pool};
 use crate::model::Loaded;
+use crate::ops::pass::Program;
 use crate::ops::{CpuOps, CudaOps, OpSet};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -95,20 +96,21 @@ impl Backend {
     }
 
     /// Bytes that `hold` will take for these models, or fewer. Weights that are on the device already count 0.
-    pub(crate) fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> Result<u64> {
-        let (mut seen, mut bytes) = (HashSet::new(), 0);
-        for loaded in models {
-            loaded.model.weights(&mut |weight| {
-                bytes += self.ops.lacks(weight, &mut seen) as u64;
-                Ok(())
-            })?;
-        }
-        Ok(bytes)
+    pub(crate) fn lacks<'a>(&self, models: impl Iterator<Item = &'a Loaded>) -> u64 {
+        let mut seen = HashSet::new();
+        let weights = models.flat_map(|loaded| loaded.model.programs()).flat_map(Program::weights);
+        weights.map(|weight| self.ops.lacks(weight, &mut seen) as u64).sum()
+    }
+
+    /// Refuses a model with layers that the device lacks. `Unsupported`.
+    pub(crate) fn supports(&self, loaded: &Loaded) -> Result<()> {
+        loaded.model.programs().into_iter().try_for_each(|program| self.ops.supports(program))
     }
 
     /// Uploads the weights to the device.
     pub(crate) fn hold(&self, loaded: &Loaded) -> Result<()> {
-        loaded.model.weights(&mut |weight| self.ops.hold(weight))
+        let mut weights = loaded.model.programs().into_iter().flat_map(Program::weights);
+        weights.try_for_each(|weight| self.ops.hold(weight))
     }
 }
 

@@ -20,9 +20,9 @@ impl Drafting {
         config: &EngineConfig,
         target: &Loaded,
         ops: &dyn OpSet,
-        memory: &MemoryPlan,
+        plan: &MemoryPlan,
     ) -> Result<Self> {
-        let model = Drafter::new(config, target, ops, memory)?;
+        let model = Drafter::new(config, target, ops, plan)?;
         let mut offers = Vec::new();
         reserve(&mut offers, config.max_batch_size as usize, BATCH)?;
         Ok(Self { offers, learned: Learned::default(), model })
@@ -39,7 +39,7 @@ impl Drafting {
 impl Core {
     /// Copies KV blocks of both models, before any other work of the step.
     pub(super) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
-        self.kv.copy_blocks(pairs)?;
+        self.memory.copy(Unit::Block, pairs)?;
         self.drafting.own_cache().map_or(Ok(()), |draft| draft.copy_blocks(pairs))
     }
 
@@ -126,7 +126,7 @@ impl Core {
     /// Drafts one more token for each of `offers` that is deeper than `pass`. Offers that get none stop at this
     /// depth. Returns false if no offer goes deeper.
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
-        let Self { number, drafting, backend, kv, scheduler, shared, sequences, .. } = self;
+        let Self { number, drafting, backend, memory, scheduler, shared, sequences, .. } = self;
         let Some(drafter) = &mut drafting.model else { return Ok(false) };
         drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
@@ -139,7 +139,7 @@ impl Core {
                 state: scheduler.state_slot(entry.seq),
                 token: &|position| sequence.token_or_draft(position as usize),
             };
-            if !drafter.add(&wanted, kv)? {
+            if !drafter.add(&wanted, &**memory)? {
                 offer.depth = pass;
             }
         }
@@ -147,8 +147,9 @@ impl Core {
             return Ok(false);
         }
         let started = now_ns();
-        let (work, decodes) =
-            drafter.run(&*backend.ops, kv, &mut || all_ended(shared, *number, sequences, &plan.entries))?;
+        let (work, decodes) = drafter.run(&*backend.ops, &mut **memory, &mut || {
+            all_ended(shared, *number, sequences, &plan.entries)
+        })?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);
         self.record.drafting_ns += ns;

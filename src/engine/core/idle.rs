@@ -3,6 +3,7 @@
 
 use crate::engine::api::EngineConfig;
 use crate::model::Loaded;
+use crate::ops::pass::Program;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -89,8 +90,7 @@ impl Idle {
 /// Releases the pages of a model's mapped weights, and returns their bytes.
 fn release(loaded: &Loaded) -> u64 {
     let (mut seen, mut bytes) = (BTreeSet::new(), 0);
-    // The closure returns no error.
-    let _ = loaded.model.weights(&mut |weight| {
+    for weight in loaded.model.programs().into_iter().flat_map(Program::weights) {
         weight.matrices(&mut |matrix| {
             // Head and embedding may share a matrix.
             if matrix.data.is_mapped() && seen.insert(matrix.data.as_ptr()) {
@@ -98,8 +98,7 @@ fn release(loaded: &Loaded) -> u64 {
                 bytes += matrix.data.len() as u64;
             }
         });
-        Ok(())
-    });
+    }
     bytes
 }
 

@@ -22,7 +22,7 @@ use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::spans::{SpanSink, spans};
 use crate::engine::watch::stats::{Recorder, StepLog};
 use crate::model::{Loaded, Outputs};
-use crate::ops::{KvCache, Lora, RaggedBatch, Weight};
+use crate::ops::{Lora, Memory, RaggedBatch, Unit, Weight};
 use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) struct Core {
     number: usize,
     replica: Replica,
     backend: Backend,
-    kv: KvCache,
+    memory: Box<dyn Memory>,
     scheduler: Scheduler,
     sampling: Sampling,
     drafting: Drafting,
@@ -87,20 +87,20 @@ impl Core {
         shared: Arc<Shared>,
         number: usize,
         backend: Backend,
-        kv: KvCache,
+        memory: Box<dyn Memory>,
         scheduler: Scheduler,
         config: &EngineConfig,
-        memory: &MemoryPlan,
+        plan: &MemoryPlan,
     ) -> Result<Self> {
         let (max_batch_size, max_batch_tokens) =
             (config.max_batch_size as usize, config.max_batch_tokens as usize);
         let queue_capacity = config.queue_capacity as usize;
         let facts = shared.loaded.model.facts();
         let (vocab, width) = (facts.vocab_size, facts.hidden_size);
-        let drafting = Drafting::new(config, &shared.loaded, &*backend.ops, memory)?;
+        let drafting = Drafting::new(config, &shared.loaded, &*backend.ops, plan)?;
         let replica = Replica::new(number, shared.hub.threads());
         let idle = Idle::new(config, &shared.loaded);
-        let sampling = Sampling::new(config, &backend, vocab, memory.max_sequence)?;
+        let sampling = Sampling::new(config, &backend, vocab, plan.max_sequence)?;
         let mut outputs = Outputs::default();
         for (what, out, most) in [
             ("logits", &mut outputs.logits, logits_rows(config).saturating_mul(vocab)),
@@ -127,7 +127,7 @@ impl Core {
             number,
             replica,
             backend,
-            kv,
+            memory,
             scheduler,
             sampling,
             drafting,
@@ -319,7 +319,8 @@ impl Core {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
         self.ended.extend(plan.late.iter().map(|&seq| (seq, Some(too_late()))));
-        let copied = self.copy_blocks(&plan.copies).and_then(|()| self.copy_states(&plan.state_copies));
+        let copied = self.copy_blocks(&plan.copies);
+        let copied = copied.and_then(|()| self.memory.copy(Unit::State, &plan.state_copies));
         if copied.is_err() {
             self.replica.failed();
         }
@@ -411,7 +412,7 @@ impl Core {
                 self.replica.failed();
                 let log = &self.shared.log;
                 log.write(LOG_WARN, format!("a step failed, running its sequences alone: {error}"));
-                if self.kv.states().is_ok() {
+                if !self.memory.layout().states.shape.is_empty() {
                     // The states are neither those before nor those after the pass.
                     entries.iter().for_each(|entry| self.scheduler.isolate(entry));
                     return None;
@@ -501,9 +502,9 @@ impl Core {
         if self.batch.tokens.is_empty() {
             return Ok(());
         }
-        let Self { number, backend, batch, kv, shared, outputs, sequences, .. } = self;
+        let Self { number, backend, batch, memory, shared, outputs, sequences, .. } = self;
         let stop = &mut || all_ended(shared, *number, sequences, entries);
-        let pass = || shared.loaded.model.forward(&*backend.ops, batch, kv, stop, outputs);
+        let pass = || shared.loaded.model.forward(&*backend.ops, batch, &mut **memory, stop, outputs);
         panics::checked("the forward pass", pass)
     }
 

@@ -48,9 +48,10 @@ impl Core {
     pub(crate) fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
-        let read = &mut |index: usize, out: &mut Vec<u8>| self.kv.read_block(session.table[index], out);
+        let read =
+            &mut |index: usize, out: &mut Vec<u8>| self.memory.read(Unit::Block, session.table[index], out);
         let mut out = session_file::encode(&shape, &session.tokens, session.salt, read)?;
-        session.state.map_or(Ok(()), |state| self.kv.states()?.read(state, &mut out))?;
+        session.state.map_or(Ok(()), |state| self.memory.read(Unit::State, state, &mut out))?;
         Ok(out)
     }
 
@@ -59,25 +60,25 @@ impl Core {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
         let saved = session_file::decode(content, &shape, vocab)?;
-        let (kv, drafter) = (RefCell::new(&mut self.kv), &mut self.drafting.own_cache());
+        let (memory, drafter) = (RefCell::new(&mut self.memory), &mut self.drafting.own_cache());
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
             Some(bytes) => {
                 drafter.iter_mut().for_each(|drafter| drafter.forget(block));
-                kv.borrow_mut().write_block(block, bytes)
+                memory.borrow_mut().write(Unit::Block, block, bytes)
             }
             None => Err(Error::internal("a session has too few blocks")),
         };
-        let write_state = &mut |state| kv.borrow().states()?.write(state, saved.state);
+        let write_state = &mut |state| memory.borrow_mut().write(Unit::State, state, saved.state);
         self.scheduler.restore_session(name, saved.tokens, saved.salt, write, write_state)
     }
 
     /// The shape that a saved session must match. The model is identified by its results: the K and V of a
     /// few tokens in a block of their own.
     fn shape(&mut self) -> Result<Shape> {
-        let (kind, block_size) = (self.kv.layout.kind, self.kv.layout.block_size as u32);
-        let block_bytes = self.kv.block_len() as u64;
-        let state_bytes = self.kv.states().map_or(0, |states| states.slot_len() as u64);
+        let layout = self.memory.layout();
+        let (kind, block_size) = (layout.kv.kind, layout.kv.block_size as u32);
+        let [block_bytes, state_bytes] = [Unit::Block, Unit::State].map(|unit| layout.bytes(unit) as u64);
         let fingerprint = self.fingerprint.map_or_else(|| self.probe(), Ok)?;
         self.fingerprint = Some(fingerprint);
         Ok(Shape { fingerprint, kind, block_size, block_bytes, state_bytes })
@@ -107,11 +108,13 @@ impl Core {
 
     fn probe_in(&mut self, block: u32, state: Option<u32>) -> Result<u64> {
         let vocab = self.shared.loaded.model.facts().vocab_size as u32;
-        let rows = PROBE.min(self.kv.layout.block_size as u32).min(self.scheduler.config().max_batch_tokens);
+        let layout = self.memory.layout();
+        let (size, len) = (layout.kv.block_size as u32, layout.bytes(Unit::Block));
+        let rows = PROBE.min(size).min(self.scheduler.config().max_batch_tokens);
         let mut bytes = Vec::new();
-        reserve(&mut bytes, self.kv.block_len(), "a saved session")?;
-        bytes.resize(self.kv.block_len(), 0);
-        self.kv.write_block(block, &bytes)?;
+        reserve(&mut bytes, len, "a saved session")?;
+        bytes.resize(len, 0);
+        self.memory.write(Unit::Block, block, &bytes)?;
         for start in (0..PROBE).step_by(rows as usize) {
             let rows = rows.min(PROBE - start);
             let batch = &mut self.batch;
@@ -123,7 +126,7 @@ impl Core {
             self.run_batch()?;
         }
         bytes.clear();
-        self.kv.read_block(block, &mut bytes)?;
+        self.memory.read(Unit::Block, block, &mut bytes)?;
         Ok(xxh64(&bytes, 0))
     }
 }

@@ -1,4 +1,4 @@
-//! States of recurrent layers in a step: copied, passed to the batch, advanced by accepted drafts.
+//! States of recurrent layers in a step: passed to the batch, advanced by accepted drafts.
 
 use super::*;
 use crate::ops::{Accepted, StateRows};
@@ -15,15 +15,10 @@ pub(super) fn push_state(batch: &mut RaggedBatch, scheduler: &Scheduler, entry: 
 }
 
 impl Core {
-    /// Copies states to the sequences that continue from them.
-    pub(super) fn copy_states(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
-        if pairs.is_empty() { Ok(()) } else { self.kv.states()?.copy(pairs) }
-    }
-
     /// Advances states by the accepted drafts. If that fails, the requests that drafted fail too.
     pub(super) fn advance_states(&mut self, entries: &[PlanEntry]) {
         let drafted = |entry: &&PlanEntry| entry.accepted > 0;
-        if self.kv.states().is_err() || !entries.iter().any(|entry| drafted(&entry)) {
+        if self.memory.layout().states.shape.is_empty() || !entries.iter().any(|entry| drafted(&entry)) {
             return;
         }
         if let Err(error) = self.advance(entries) {
@@ -40,7 +35,9 @@ impl Core {
             }
             first += entry.drafts;
         }
-        let Self { backend, kv, shared, .. } = self;
-        panics::checked("accepting drafts", || shared.loaded.model.advance(&*backend.ops, kv, &accepted))
+        let Self { backend, memory, shared, .. } = self;
+        panics::checked("accepting drafts", || {
+            shared.loaded.model.advance(&*backend.ops, &mut **memory, &accepted)
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Warm-up passes before the first request, for operations that allocate memory on demand: on a device.
 
 use super::*;
-use crate::ops::Draw;
+use crate::ops::{Draw, KvLayout};
 
 /// Number of one-row decode steps: the second of a shape is captured as a graph, and the third replays it.
 const DECODES: usize = 3;
@@ -12,7 +12,7 @@ impl Core {
     /// kernel is done too. Passes of a draft model and adapters allocate their memory on first use. Fails
     /// with `OutOfMemory` if the step does not fit.
     pub(crate) fn warm(&mut self, config: &EngineConfig, max_sequence: usize) -> Result<()> {
-        let size = self.kv.layout.block_size;
+        let size = self.memory.layout().kv.block_size;
         let rows = config.max_batch_tokens as usize;
         let most = rows.div_ceil(size) + rows / max_sequence + config.max_batch_size as usize;
         let mut blocks = Vec::new();
@@ -27,7 +27,7 @@ impl Core {
 
     /// Each sequence writes to blocks of its own. The K and V that they read and the results have no meaning.
     fn warm_in(&mut self, blocks: &[u32], config: &EngineConfig, max_sequence: usize) -> Result<()> {
-        let (size, total) = (self.kv.layout.block_size, self.kv.layout.blocks);
+        let KvLayout { block_size: size, blocks: total, .. } = self.memory.layout().kv;
         let spare = blocks.len().checked_sub(1);
         let spare = spare.ok_or_else(|| Error::internal("a KV cache without a free block"))?;
         let decodes = (config.max_batch_size as usize - 1).min(spare);
@@ -66,8 +66,8 @@ impl Core {
 
     /// Runs the batch, which nothing can stop.
     pub(super) fn run_batch(&mut self) -> Result<()> {
-        let Self { backend, batch, kv, shared, outputs, .. } = self;
-        shared.loaded.model.forward(&*backend.ops, batch, kv, &mut || false, outputs)
+        let Self { backend, batch, memory, shared, outputs, .. } = self;
+        shared.loaded.model.forward(&*backend.ops, batch, &mut **memory, &mut || false, outputs)
     }
 }
 

@@ -27,7 +27,7 @@ use crate::engine::watch::stats::Recorder;
 use crate::engine::watch::{metrics, report};
 use crate::kernels::Pool;
 use crate::model::{Facts, Loaded};
-use crate::ops::States;
+use crate::ops::{MemoryLayout, StateLayout};
 use crate::schedule::{Scheduler, SchedulerConfig, StateConfig};
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -71,14 +71,12 @@ fn make_core(
     backend: Backend,
     memory: &MemoryPlan,
 ) -> Result<Core> {
-    let shape = shared.loaded.model.kv_shape();
-    let layout = shape.layout(memory.kv_type, memory.blocks, config.kv_block_size as usize);
-    let (states, shape) = (memory.states, shared.loaded.model.state_shape());
-    let mut kv = backend.ops.kv_cache(layout)?;
-    kv.longest = config::sequence_length(config.context_length, shared.loaded.model.facts().context_length)?;
-    if states.slots > 0 {
-        kv = kv.with_states(States::new(shape, states.slots, states.drafted)?);
-    }
+    let (model, states) = (&shared.loaded.model, memory.states);
+    let own = backend.ops.memory(MemoryLayout {
+        kv: model.kv_shape().layout(memory.kv_type, memory.blocks, config.kv_block_size as usize),
+        states: StateLayout { shape: model.state_shape(), slots: states.slots, drafted: states.drafted },
+        longest: config::sequence_length(config.context_length, model.facts().context_length)?,
+    })?;
     let mut scheduler = Scheduler::new(SchedulerConfig {
         max_batch_size: if states.slots == 0 { config.max_batch_size } else { states.running as u32 },
         max_batch_tokens: config.max_batch_tokens,
@@ -97,7 +95,7 @@ fn make_core(
     })?;
     scheduler.draft_always = config.draft_always;
     shared.kv_events.begin(scheduler.cache_mut())?;
-    Core::new(shared.clone(), number, backend, kv, scheduler, config, memory)
+    Core::new(shared.clone(), number, backend, own, scheduler, config, memory)
 }
 
 /// State that an engine's threads share.
@@ -146,7 +144,7 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        drafter::check(&config, &loaded, backends[0].on_device)?;
+        drafter::check(&config, &loaded)?;
         let max_sequence =
             config::sequence_length(config.context_length, loaded.model.facts().context_length)?;
         let (mut devices, count) = (Vec::new(), backends.len());
@@ -159,15 +157,15 @@ impl Engine {
         }
         reserve(&mut devices, count, "an engine's devices")?;
         // Check all before any of them takes memory, so that a refusal leaves it to other engines.
+        let models = || [Some(&loaded), config.draft_model.as_ref()].into_iter().flatten();
         for backend in backends.iter().filter(|backend| backend.on_device) {
-            let lacking =
-                backend.lacks([Some(&loaded), config.draft_model.as_ref()].into_iter().flatten())?;
+            models().try_for_each(|loaded| backend.supports(loaded))?;
+            let lacking = backend.lacks(models());
             plan::plan(&config, &loaded, backend, count, max_sequence, lacking)?;
         }
         for backend in backends {
             log.write(LOG_INFO, backend.name.clone());
-            let models = [Some(&loaded), config.draft_model.as_ref()];
-            models.into_iter().flatten().try_for_each(|loaded| backend.hold(loaded))?;
+            models().try_for_each(|loaded| backend.hold(loaded))?;
             let (memory, claim) = plan::plan(&config, &loaded, &backend, count, max_sequence, 0)?;
             log.write(LOG_INFO, memory.to_string());
             if let Some(text) = memory.clamped(max_sequence) {

@@ -4,7 +4,7 @@ use super::host::Host;
 use super::recurrent::{self, Recurrent};
 use crate::base::{Error, Result, Status};
 use crate::model::{Facts, KvShape, Model, Outputs};
-use crate::ops::{Accepted, KvCache, OpSet, RaggedBatch, StateShape};
+use crate::ops::{Accepted, Memory, OpSet, RaggedBatch, StateShape};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,12 +75,12 @@ impl Model for Machine {
         if self.recurrent.is_some() { recurrent::SHAPE } else { StateShape::default() }
     }
 
-    fn advance(&self, _: &dyn OpSet, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+    fn advance(&self, _: &dyn OpSet, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
         let host = HOST.with_borrow(Clone::clone).expect("a world");
         if host.borrow_mut().keeps_states(accepted.len()) {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
-        self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.advance(kv, accepted))
+        self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.advance(memory, accepted))
     }
 
     fn drafts(&self) -> bool {
@@ -92,15 +92,15 @@ impl Model for Machine {
         ops: &dyn OpSet,
         batch: &RaggedBatch,
         before: &[f32],
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         out: &mut Outputs,
     ) -> Result<()> {
         let host = HOST.with_borrow(Clone::clone).expect("a world");
         if host.borrow_mut().fails("draft passes that failed") {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
-        self.echo.forward(ops, batch, kv, &mut || false, out)?;
-        if let Some(wrong) = Recurrent::draft(batch, before, kv, &mut out.hidden)? {
+        self.echo.forward(ops, batch, memory, &mut || false, out)?;
+        if let Some(wrong) = Recurrent::draft(batch, before, memory, &mut out.hidden)? {
             host.borrow_mut().broken.get_or_insert(wrong);
         }
         Ok(())
@@ -114,7 +114,7 @@ impl Model for Machine {
         &self,
         ops: &dyn OpSet,
         batch: &RaggedBatch,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
@@ -125,8 +125,8 @@ impl Model for Machine {
             // Such a pass leaves useless contents in its blocks.
             let mut spoilt = batch.clone();
             spoilt.tokens.iter_mut().for_each(|token| *token = (*token + 1) % 256);
-            let _ = self.echo.forward(ops, &spoilt, kv, &mut || false, out);
-            self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.spoil(batch, kv))?;
+            let _ = self.echo.forward(ops, &spoilt, memory, &mut || false, out);
+            self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.spoil(batch, memory))?;
         }
         match fault {
             Fault::Error => {
@@ -139,11 +139,11 @@ impl Model for Machine {
             }
             _ => {
                 if let Some(recurrent) = &self.recurrent
-                    && let Some(wrong) = recurrent.forward(batch, kv)?
+                    && let Some(wrong) = recurrent.forward(batch, memory)?
                 {
                     host.borrow_mut().broken.get_or_insert(wrong);
                 }
-                let result = self.echo.forward(ops, batch, kv, stop, out);
+                let result = self.echo.forward(ops, batch, memory, stop, out);
                 host.borrow_mut().passed(&result, batch);
                 result?;
             }

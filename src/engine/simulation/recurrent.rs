@@ -4,7 +4,7 @@
 
 use crate::base::Result;
 use crate::base::sync::Mutex;
-use crate::ops::{Accepted, KvCache, RaggedBatch, StateShape};
+use crate::ops::{Accepted, Memory, RaggedBatch, StateShape, Unit};
 use crate::rng::mix;
 
 /// The number of tokens, then the hash in pieces of 16 bits, which f32 holds exactly.
@@ -20,20 +20,20 @@ fn hidden(token: u32) -> f32 {
     token as f32 + 0.5
 }
 
-fn read(kv: &KvCache, slot: u32) -> Result<State> {
+fn read(memory: &dyn Memory, slot: u32) -> Result<State> {
     let mut bytes = Vec::new();
-    kv.states()?.read(slot, &mut bytes)?;
+    memory.read(Unit::State, slot, &mut bytes)?;
     let floats: Vec<u64> =
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes) as u64).collect();
     let hash = floats[1..5].iter().rev().fold(0, |hash, piece| hash << 16 | piece);
     Ok((floats[0] as u32, hash))
 }
 
-fn write(kv: &KvCache, slot: u32, (tokens, hash): State, last: u32) -> Result<()> {
+fn write(memory: &mut dyn Memory, slot: u32, (tokens, hash): State, last: u32) -> Result<()> {
     let pieces = (0..4).map(|n| (hash >> (16 * n) & 0xffff) as f32);
     let floats = std::iter::once(tokens as f32).chain(pieces).chain([hidden(last)]);
     let bytes: Vec<u8> = floats.flat_map(f32::to_le_bytes).collect();
-    kv.states()?.write(slot, &bytes)
+    memory.write(Unit::State, slot, &bytes)
 }
 
 fn after((tokens, hash): State, token: u32) -> State {
@@ -48,15 +48,15 @@ pub struct Recurrent {
 
 impl Recurrent {
     /// Advances the states of a pass. Returns an error message if a state is wrong.
-    pub fn forward(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<Option<String>> {
-        kv.states()?.check(batch)?;
+    pub fn forward(&self, batch: &RaggedBatch, memory: &mut dyn Memory) -> Result<Option<String>> {
+        memory.layout().states.check(batch)?;
         let mut drafted = self.drafted.lock();
         drafted.clear();
         for (seq, own) in batch.seqs.iter().zip(&batch.states) {
             let (first, rows) = (seq.row as usize, seq.rows as usize);
             let start = batch.positions[first];
-            let mut state = if start == 0 { NONE } else { read(kv, own.slot)? };
-            let past = past(batch, kv, seq.table as usize, start)?;
+            let mut state = if start == 0 { NONE } else { read(memory, own.slot)? };
+            let past = past(batch, memory, seq.table as usize, start)?;
             if state != past {
                 return Ok(Some(format!("the state at position {start} is {state:?} instead of {past:?}")));
             }
@@ -65,11 +65,11 @@ impl Recurrent {
             for (row, token) in (1..).zip(known) {
                 state = after(state, *token);
                 for (_, slot) in saves.iter().filter(|(at, _)| *at == row) {
-                    write(kv, *slot, state, *token)?;
+                    write(memory, *slot, state, *token)?;
                 }
             }
             if let Some(last) = known.last() {
-                write(kv, own.slot, state, *last)?;
+                write(memory, own.slot, state, *last)?;
             }
             drafted.extend(drafts);
         }
@@ -77,17 +77,18 @@ impl Recurrent {
     }
 
     /// Leaves useless states, as a pass that fails does.
-    pub fn spoil(&self, batch: &RaggedBatch, kv: &KvCache) -> Result<()> {
+    pub fn spoil(&self, batch: &RaggedBatch, memory: &mut dyn Memory) -> Result<()> {
         let own = batch.states.iter().map(|state| state.slot);
-        own.chain(batch.saves.iter().map(|(_, slot)| *slot)).try_for_each(|slot| write(kv, slot, (7, 7), 7))
+        own.chain(batch.saves.iter().map(|(_, slot)| *slot))
+            .try_for_each(|slot| write(memory, slot, (7, 7), 7))
     }
 
-    pub fn advance(&self, kv: &KvCache, accepted: &[Accepted]) -> Result<()> {
+    pub fn advance(&self, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
         let drafted = self.drafted.lock();
         accepted.iter().try_for_each(|accepted| {
             let rows = &drafted[accepted.first as usize..][..accepted.rows as usize];
-            let state = rows.iter().fold(read(kv, accepted.slot)?, |state, token| after(state, *token));
-            rows.last().map_or(Ok(()), |last| write(kv, accepted.slot, state, *last))
+            let state = rows.iter().fold(read(memory, accepted.slot)?, |state, token| after(state, *token));
+            rows.last().map_or(Ok(()), |last| write(memory, accepted.slot, state, *last))
         })
     }
 
@@ -96,14 +97,14 @@ impl Recurrent {
     pub fn draft(
         batch: &RaggedBatch,
         before: &[f32],
-        kv: &KvCache,
+        memory: &dyn Memory,
         out: &mut Vec<f32>,
     ) -> Result<Option<String>> {
         assert_eq!(before.len(), batch.seqs.len(), "a hidden state for each row");
         let mut wrong = None;
         for (seq, before) in batch.seqs.iter().zip(before) {
             let last = batch.positions[seq.row as usize] - 1;
-            let want = hidden(token_at(batch, kv, seq.table as usize, last as usize)?);
+            let want = hidden(token_at(batch, memory, seq.table as usize, last as usize)?);
             if *before != want {
                 wrong = Some(format!("the hidden state after position {last} is {before} instead of {want}"));
             }
@@ -115,15 +116,15 @@ impl Recurrent {
 }
 
 /// The token at a position, which the echo model keeps in its KV cache.
-fn token_at(batch: &RaggedBatch, kv: &KvCache, table: usize, position: usize) -> Result<u32> {
-    let (size, mut bytes) = (kv.layout.block_size, Vec::new());
-    kv.read_block(batch.block_tables[table + position / size], &mut bytes)?;
+fn token_at(batch: &RaggedBatch, memory: &dyn Memory, table: usize, position: usize) -> Result<u32> {
+    let (size, mut bytes) = (memory.layout().kv.block_size, Vec::new());
+    memory.read(Unit::Block, batch.block_tables[table + position / size], &mut bytes)?;
     let at = position % size * 8;
     Ok(f32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes")) as u32)
 }
 
 /// The state after the first `tokens` tokens.
-fn past(batch: &RaggedBatch, kv: &KvCache, table: usize, tokens: u32) -> Result<State> {
+fn past(batch: &RaggedBatch, memory: &dyn Memory, table: usize, tokens: u32) -> Result<State> {
     (0..tokens as usize)
-        .try_fold(NONE, |state, position| Ok(after(state, token_at(batch, kv, table, position)?)))
+        .try_fold(NONE, |state, position| Ok(after(state, token_at(batch, memory, table, position)?)))
 }

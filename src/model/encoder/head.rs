@@ -42,7 +42,7 @@ fn product(norm: Option<Norm>, weights: Projections) -> Result<Program> {
 fn run(program: &Program, ops: &dyn OpSet, x: &[f32]) -> Result<Vec<f32>> {
     let batch = RaggedBatch { tokens: vec![0], hidden_rows: vec![0], ..RaggedBatch::default() };
     let mut out = Outputs::default();
-    ops.run(program, &Step::of_rows(&batch), &[x], &mut out, &mut || Ok(()))?;
+    ops.run(program, &Step::of_rows(&batch), None, &[x], &mut out, &mut || Ok(()))?;
     Ok(out.hidden)
 }
 

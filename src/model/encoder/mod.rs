@@ -9,7 +9,7 @@ use super::check::check_batch;
 use super::{Facts, KvShape, Model, Outputs, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::pass::{Program, Ropes, Step};
-use crate::ops::{Distinct, Extent, KvCache, OpSet, RaggedBatch, Weight, step_bytes};
+use crate::ops::{Distinct, Extent, Memory, OpSet, RaggedBatch, step_bytes};
 
 pub(super) use config::EncoderConfig;
 pub(super) use head::{Dense, HeadActivation, ScoreHead};
@@ -45,13 +45,6 @@ impl Encoder {
         encoder.facts = facts(&encoder, other_bytes);
         encoder
     }
-
-    /// The programs that together have all weights.
-    fn programs(&self) -> impl Iterator<Item = &Program> {
-        let Heads { score, dense } = &self.heads;
-        let score = score.iter().flat_map(ScoreHead::programs);
-        [&self.program].into_iter().chain(score).chain(dense.iter().map(|dense| &dense.program))
-    }
 }
 
 impl Model for Encoder {
@@ -65,16 +58,10 @@ impl Model for Encoder {
         KvShape { kv_heads: a.kv_heads, head_dim: a.head_dim, ..KvShape::default() }
     }
 
-    fn weights(&self, each: &mut dyn FnMut(Weight) -> Result<()>) -> Result<()> {
-        let mut done = Ok(());
-        self.programs().for_each(|program| {
-            program.weights(&mut |weight| {
-                if done.is_ok() {
-                    done = each(weight);
-                }
-            });
-        });
-        done
+    fn programs(&self) -> Vec<&Program> {
+        let Heads { score, dense } = &self.heads;
+        let score = score.iter().flat_map(ScoreHead::programs);
+        [&self.program].into_iter().chain(score).chain(dense.iter().map(|dense| &dense.program)).collect()
     }
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
@@ -86,12 +73,12 @@ impl Model for Encoder {
         &self,
         ops: &dyn OpSet,
         batch: &RaggedBatch,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
         let c = &self.config;
-        check_batch(batch, &kv.layout, self.kv_shape(), c.vocab_size, c.context_length)?;
+        check_batch(batch, &memory.layout().kv, self.kv_shape(), c.vocab_size, c.context_length)?;
         let typed = batch.types.len();
         if !batch.logits_rows.is_empty() || typed != 0 && typed != batch.tokens.len() {
             return Err(Error::invalid("an encoder has no logits, and a type for each row or for none"));
@@ -105,9 +92,9 @@ impl Model for Encoder {
             return Ok(());
         }
         let wanted = (batch.hidden_rows.len() < batch.tokens.len()).then(|| batch.hidden_rows.clone());
-        let (ropes, kv) = (&self.ropes[..], Some(kv));
-        let step = Step { batch, paging: None, global: None, kv, ropes, wanted };
-        ops.run(&self.program, &step, &[], out, &mut || check_stop(stop))
+        let (ropes, longest) = (&self.ropes[..], memory.layout().longest);
+        let step = Step { ropes, longest, wanted, ..Step::of_rows(batch) };
+        ops.run(&self.program, &step, None, &[], out, &mut || check_stop(stop))
     }
 
     fn after_pooling(&self, ops: &dyn OpSet, score: bool, pooled: &[f32]) -> Result<Option<Vec<f32>>> {
@@ -130,7 +117,7 @@ impl Model for Encoder {
 fn facts(encoder: &Encoder, other_bytes: u64) -> Facts {
     let (c, heads) = (&encoder.config, &encoder.heads);
     let mut weights = Distinct::default();
-    encoder.programs().for_each(|program| program.weights(&mut |weight| weights.add(weight)));
+    encoder.programs().into_iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
     let Distinct { matrices, vectors, .. } = weights;
     Facts {
         architecture: c.architecture.clone(),

@@ -11,14 +11,14 @@ use super::pass::{Op, Program, Step};
 use super::recurrence::{Pass, RecurrentScratch};
 use super::rows::On;
 use super::state::Accepted;
-use super::{AttentionShape, KvCache, Net, OpSet, linear};
+use super::{AttentionShape, HostMemory, Memory, Net, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::ternary::Gates;
 use crate::kernels::{Isa, Pool, available};
 use crate::ops::batch::Outputs;
 use angles::Angles;
-use registers::Memory;
+use registers::Storage;
 use run::Run;
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct CpuOps {
     pool: Arc<Pool>,
     isa: Isa,
-    memory: Mutex<Memory>,
+    storage: Mutex<Storage>,
     scratch: Mutex<Scratch>,
     gates: Gates,
 }
@@ -79,7 +79,7 @@ impl CpuOps {
     }
 
     fn unchecked(pool: Arc<Pool>, isa: Isa) -> Self {
-        Self { pool, isa, memory: Mutex::default(), scratch: Mutex::default(), gates: Gates::default() }
+        Self { pool, isa, storage: Mutex::default(), scratch: Mutex::default(), gates: Gates::default() }
     }
 
     fn on(&self) -> On<'_> {
@@ -87,8 +87,8 @@ impl CpuOps {
     }
 
     /// A layer with a state.
-    fn recurrent<'a, N>(&'a self, kv: &'a KvCache, layer: usize, net: &'a N) -> Result<Pass<'a, N>> {
-        Ok(Pass { pool: &self.pool, isa: self.isa, net, states: kv.states()?, layer })
+    fn recurrent<'a, N>(&'a self, net: &'a N) -> Pass<'a, N> {
+        Pass { pool: &self.pool, isa: self.isa, net }
     }
 }
 
@@ -97,13 +97,15 @@ impl OpSet for CpuOps {
         &self,
         program: &Program,
         step: &Step,
+        memory: Option<&mut dyn Memory>,
         given: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        let (memory, scratch) = (&mut *self.memory.lock(), &mut *self.scratch.lock());
-        let registers = memory.begin(program, step.batch.tokens.len())?;
-        let mut run = Run::new(self, step, registers, scratch, out);
+        let (storage, scratch) = (&mut *self.storage.lock(), &mut *self.scratch.lock());
+        let registers = storage.begin(program, step.batch.tokens.len())?;
+        let memory = memory.map(|memory| memory.of()).transpose()?;
+        let mut run = Run::new(self, step, memory, registers, scratch, out);
         run.give(program.inputs(), given)?;
         program.ops().iter().try_for_each(|op| match op {
             Op::Check => check(),
@@ -111,13 +113,17 @@ impl OpSet for CpuOps {
         })
     }
 
-    fn advance(&self, kv: &KvCache, layer: usize, net: &Net, accepted: &[Accepted]) -> Result<()> {
-        let scratch = &mut self.scratch.lock().recurrent;
-        match net {
-            Net::DeltaNet(net) => self.recurrent(kv, layer, &**net)?.advance(scratch, accepted),
-            Net::ShortConv(net) => self.recurrent(kv, layer, &**net)?.advance(accepted),
-            Net::Mamba(net) => self.recurrent(kv, layer, &**net)?.advance(scratch, accepted),
-        }
+    fn advance(&self, program: &Program, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
+        let (HostMemory { states, .. }, scratch) = (memory.of()?, &mut self.scratch.lock().recurrent);
+        states.advance_hidden(accepted)?;
+        program.recurrent().try_for_each(|(layer, net)| {
+            let states = states.layer(layer)?;
+            match net {
+                Net::DeltaNet(net) => self.recurrent(&**net).advance(states, scratch, accepted),
+                Net::ShortConv(net) => self.recurrent(&**net).advance(states, accepted),
+                Net::Mamba(net) => self.recurrent(&**net).advance(states, scratch, accepted),
+            }
+        })
     }
 
     fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {

@@ -6,7 +6,7 @@ use crate::ops::tensors::zeroed;
 
 /// The memory; grows to the largest pass, then is reused.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(super) struct Storage {
     floats: Vec<f32>,
     /// Where a cache line begins.
     start: usize,
@@ -20,7 +20,7 @@ const LINE: usize = 16;
 /// The registers of one pass.
 pub(super) struct Registers<'a> {
     places: &'a [Place],
-    memory: &'a mut Memory,
+    memory: &'a mut Storage,
     /// Rows of the batch.
     most: usize,
 }
@@ -38,7 +38,7 @@ impl Rows<'_> {
     }
 }
 
-impl Memory {
+impl Storage {
     /// The registers of a pass for `rows` rows, all without rows. `OutOfMemory`.
     pub(super) fn begin<'a>(&'a mut self, program: &'a Program, rows: usize) -> Result<Registers<'a>> {
         let floats = rows.checked_mul(program.floats()).ok_or_else(|| out_of_memory(usize::MAX))?;

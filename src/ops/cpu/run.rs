@@ -14,6 +14,7 @@ use crate::ops::experts::Experts;
 use crate::ops::fold::Fold;
 use crate::ops::latent::Heads;
 use crate::ops::lora::Adapted;
+use crate::ops::memory::HostMemory;
 use crate::ops::mixture::Mixture;
 use crate::ops::net::Net;
 use crate::ops::pass::{Attend, Ids, Op, Product, Reg, Step, Sum};
@@ -25,6 +26,7 @@ use std::borrow::Cow;
 pub(super) struct Run<'a> {
     pub ops: &'a CpuOps,
     pub step: &'a Step<'a>,
+    memory: Option<&'a mut HostMemory>,
     pub registers: Registers<'a>,
     pub scratch: &'a mut Scratch,
     /// The adapters of the rows that products have now.
@@ -38,12 +40,14 @@ impl<'a> Run<'a> {
     pub(super) fn new(
         ops: &'a CpuOps,
         step: &'a Step<'a>,
+        memory: Option<&'a mut HostMemory>,
         registers: Registers<'a>,
         scratch: &'a mut Scratch,
         out: &'a mut Outputs,
     ) -> Self {
         out.begin(step.batch);
-        Self { ops, step, registers, scratch, adapted: (&step.batch.adapted).into(), spans: None, out }
+        let adapted = (&step.batch.adapted).into();
+        Self { ops, step, memory, registers, scratch, adapted, spans: None, out }
     }
 
     /// Copies the rows of the program's inputs.
@@ -181,7 +185,7 @@ impl<'a> Run<'a> {
     fn attention(&mut self, qkv: Reg, how: &Attend, to: Option<Reg>) -> Result<()> {
         let (step, CpuOps { pool, isa, .. }) = (self.step, self.ops);
         let (paging, place, isa) = (step.paging(how)?, how.place, *isa);
-        let (cache, how) = (step.kv()?.layer(place)?, &step.attention(how)?);
+        let (cache, how) = (kept(&mut self.memory)?.layer(place)?, &step.attention(how)?);
         let Scratch { angles, pieces, .. } = &mut *self.scratch;
         let table = angles.of(pool, step.batch, how.rope);
         let write = KvWrite { pool, isa, paging, how, table };
@@ -205,8 +209,8 @@ impl<'a> Run<'a> {
     }
 
     fn recur(&mut self, inputs: &[Reg], layer: usize, net: &Net, to: Reg) -> Result<()> {
-        let (ops, batch, kv) = (self.ops, self.step.batch, self.step.kv()?);
-        let scratch = &mut self.scratch.recurrent;
+        let (ops, batch, scratch) = (self.ops, self.step.batch, &mut self.scratch.recurrent);
+        let states = kept(&mut self.memory)?.states.layer(layer)?;
         let spans = match &self.spans {
             Some(spans) => spans,
             None => self.spans.insert(Span::all(batch)?),
@@ -215,15 +219,15 @@ impl<'a> Run<'a> {
         match (net, inputs) {
             (Net::DeltaNet(net), &[mixed, gates]) => {
                 let [mixed, gates, to] = self.registers.of([mixed, gates, to])?;
-                ops.recurrent(kv, layer, &**net)?.run(scratch, mixed.data, gates.data, spans, to.data)
+                ops.recurrent(&**net).run(states, scratch, mixed.data, gates.data, spans, to.data)
             }
             (Net::ShortConv(net), &[x]) => {
                 let [x, to] = self.registers.of([x, to])?;
-                ops.recurrent(kv, layer, &**net)?.run(scratch, x.data, spans, to.data)
+                ops.recurrent(&**net).run(states, scratch, x.data, spans, to.data)
             }
             (Net::Mamba(net), &[x]) => {
                 let [x, to] = self.registers.of([x, to])?;
-                ops.recurrent(kv, layer, &**net)?.run(scratch, x.data, spans, to.data)
+                ops.recurrent(&**net).run(states, scratch, x.data, spans, to.data)
             }
             _ => Err(Error::internal(format!("{} inputs of a layer with a state", inputs.len()))),
         }
@@ -244,13 +248,8 @@ impl<'a> Run<'a> {
     }
 
     fn shift(&mut self, x: Reg, to: Reg) -> Result<()> {
-        let (batch, states) = (self.step.batch, self.step.kv()?.states()?);
         let [x, to] = self.registers.like(x, to)?;
-        if x.dims() != [batch.tokens.len(), states.shape.hidden] {
-            return Err(Error::internal(format!("hidden states {:?}", x.dims())));
-        }
-        states.shift(x.data, batch, to.data);
-        Ok(())
+        kept(&mut self.memory)?.states.shift(x.data, x.dims(), self.step.batch, to.data)
     }
 
     fn want(&mut self, x: Reg) -> Result<()> {
@@ -340,4 +339,10 @@ impl<'a> Run<'a> {
             cap_all(self.ops.isa, piece, cap);
         });
     }
+}
+
+/// The memory of a pass. `Internal` if nothing is kept.
+fn kept<'a>(memory: &'a mut Option<&mut HostMemory>) -> Result<&'a mut HostMemory> {
+    let none = || Error::internal("a layer that keeps something, in a pass that keeps nothing");
+    memory.as_deref_mut().ok_or_else(none)
 }

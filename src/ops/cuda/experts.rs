@@ -55,30 +55,27 @@ struct Pairs {
     experts: usize,
 }
 
-/// Refuses products that experts cannot have on a device. `Unsupported`.
-fn check(weights: &Projections) -> Result<()> {
+/// The part of a mixture that devices lack, if it has one.
+pub(super) fn lacking(experts: &Experts) -> Option<&'static str> {
+    let Experts { router_norm, choice, experts: all, .. } = experts;
+    let each = || all.iter().flat_map(|expert| [&expert.gate_up, &expert.down]);
+    let any = |has: fn(&Projections) -> bool| each().any(has);
     let parts = [
-        (weights.bias.is_some(), "experts with biases"),
-        (!weights.norms.is_empty(), "experts with norms"),
-        (weights.fold.is_some(), "rotated weights"),
-        (weights.matrices.len() > 2, "experts of many matrices"),
+        (router_norm.is_some(), "routers with a norm of their own"),
+        (choice.groups.is_some(), "experts in groups"),
+        (choice.used > MOST_USED || all.len() > MOST_EXPERTS, "so many experts"),
+        (any(|weights| weights.bias.is_some()), "experts with biases"),
+        (any(|weights| !weights.norms.is_empty()), "experts with norms"),
+        (experts.products().any(|weights| weights.fold.is_some()), "rotated weights"),
+        (any(|weights| weights.matrices.len() > 2), "experts of many matrices"),
     ];
-    parts.into_iter().find_map(|(has, part)| has.then_some(part)).map_or(Ok(()), |part| Err(cpu_only(part)))
+    parts.into_iter().find_map(|(has, part)| has.then_some(part))
 }
 
 impl CudaOps {
-    /// Copies a mixture to the device. `Unsupported` if it has parts that the device lacks.
+    /// Copies a mixture to the device. `Unsupported` for a type of weights that experts do not have there.
     pub(super) fn hold_experts(&self, experts: &Experts) -> Result<()> {
-        let Experts { router_norm, router, choice, bias, scales, experts: each, shared } = experts;
-        let parts = [
-            (router_norm.is_some(), "routers with a norm of their own"),
-            (choice.groups.is_some(), "experts in groups"),
-            (choice.used > MOST_USED || each.len() > MOST_EXPERTS, "so many experts"),
-        ];
-        if let Some(part) = parts.into_iter().find_map(|(has, part)| has.then_some(part)) {
-            return Err(cpu_only(part));
-        }
-        each.iter().flat_map(|expert| [&expert.gate_up, &expert.down]).try_for_each(check)?;
+        let Experts { router, bias, scales, shared, .. } = experts;
         self.tables(experts)?;
         self.hold(Weight::Product(router))?;
         if let Some(Shared { expert, gate }) = shared {
@@ -120,7 +117,6 @@ impl CudaOps {
     ) -> Result<Table> {
         let (start, mut table) = (addresses.len(), None);
         for matrix in matrices {
-            self.check_row(matrix.cols)?;
             let held = self.matrix(matrix)?;
             let OnDevice { product, rows, columns, scale_step, .. } = *held;
             if self.kernels().products[product].experts.is_none() {

@@ -9,7 +9,6 @@ use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
 use crate::kernels::rows::hadamard;
-use crate::ops::types::cpu_only;
 use crate::ops::{Activation, Norm, Projections};
 
 /// Maximum bytes of the parts of 16 tokens and 32 columns that products of halves take.
@@ -81,7 +80,7 @@ fn number(activation: Activation) -> Result<Arg> {
         Activation::SwiGlu => Ok(Arg::Int(0)),
         Activation::Relu2 => Ok(Arg::Int(1)),
         Activation::GeGlu => Ok(Arg::Int(2)),
-        other => Err(cpu_only(other.cpu_only().unwrap_or("such gates"))),
+        other => Err(Error::internal(format!("{other:?} on a device"))),
     }
 }
 

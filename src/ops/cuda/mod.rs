@@ -11,15 +11,14 @@ mod experts;
 mod graphs;
 mod inputs;
 mod kernels;
-mod kv;
 mod launch;
 mod linear;
 mod lora;
+mod memory;
 mod ops;
 mod parts;
 mod repack;
 mod set;
 mod weights;
 
-pub(super) use kv::DeviceKv;
 pub use ops::CudaOps;

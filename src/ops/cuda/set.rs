@@ -2,13 +2,13 @@
 
 use super::attention::Attend;
 use super::graphs::{Results, Way};
-use super::kv::DeviceKv;
 use super::launch::{Arg, Launches};
 use super::linear::{ROW_THREADS, Source, row_shared, row_threads, shared_rows};
+use super::memory::DeviceMemory;
 use super::ops::CudaOps;
 use super::parts::Part;
-use super::weights::device_bytes;
-use super::{attention, draw, graphs};
+use super::weights::{OnDevice, device_bytes};
+use super::{attention, draw, experts, graphs};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::KvType;
 use crate::kernels::rows::hadamard;
@@ -16,7 +16,7 @@ use crate::kernels::{Arithmetic, Matrix};
 use crate::ops::pass::{self, Ids, Input, Op, Product, Program, Reg, Step, Sum};
 use crate::ops::types::cpu_only;
 use crate::ops::{
-    Adapted, AttentionShape, KvCache, KvLayout, Norm, OpSet, Outputs, Projections, RaggedBatch, Weight,
+    Adapted, AttentionShape, Memory, MemoryLayout, Norm, OpSet, Outputs, Projections, RaggedBatch, Weight,
 };
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -26,18 +26,18 @@ impl OpSet for CudaOps {
         &self,
         program: &Program,
         step: &Step,
-        given: &[&[f32]],
+        memory: Option<&mut dyn Memory>,
+        _: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        if !given.is_empty() {
-            return Err(cpu_only("passes with inputs"));
-        }
+        let memory = memory.ok_or_else(|| Error::internal("a pass on a device that keeps nothing"))?;
+        let memory = memory.of::<DeviceMemory>()?;
         out.begin(step.batch);
-        self.begin(program, step)?;
+        self.begin(program, step, memory)?;
         let values = (0..program.places().len()).map(|_| None).collect();
         let adapted = (&step.batch.adapted).into();
-        let mut run = Run { ops: self, step, values, adapted, waits: true, out };
+        let mut run = Run { ops: self, step, memory, values, adapted, waits: true, out };
         let mut free = program.free().iter().peekable();
         for (at, op) in program.ops().iter().enumerate() {
             match op {
@@ -52,24 +52,41 @@ impl OpSet for CudaOps {
         if run.waits { self.queue.stream.synchronize() } else { Ok(()) }
     }
 
+    fn memory(&self, layout: MemoryLayout) -> Result<Box<dyn Memory>> {
+        if layout.kv.kind == KvType::Int4 {
+            return Err(cpu_only("keys and values in int4"));
+        }
+        if !layout.states.shape.is_empty() {
+            return Err(cpu_only("states of sequences"));
+        }
+        self.check_heads(&layout.kv)?;
+        Ok(Box::new(DeviceMemory::new(&self.queue, layout)?))
+    }
+
+    fn supports(&self, program: &Program) -> Result<()> {
+        program.check(|op| {
+            let mut taken = lacking(op).map_or(Ok(()), |part| Err(cpu_only(part)));
+            op.weights(&mut |weight| {
+                weight.matrices(&mut |matrix| {
+                    let check = || self.check_row(matrix.cols).and_then(|()| OnDevice::check(matrix));
+                    taken = taken.clone().and_then(|()| check());
+                });
+            });
+            taken
+        })
+    }
+
     fn hold(&self, weight: Weight) -> Result<()> {
         match weight {
             Weight::Table(table) => self.matrix(table).map(drop),
-            Weight::Op(op) => lacking(op).map_or(Ok(()), |part| Err(cpu_only(part))),
-            Weight::Product(Projections { fold: Some(_), .. }) => Err(cpu_only("rotated weights")),
             Weight::Product(weights) => {
-                weights.matrices.iter().try_for_each(|matrix| self.check_row(matrix.cols))?;
                 weights.matrices.iter().try_for_each(|matrix| self.matrix(matrix).map(drop))?;
                 let norms = weights.norms.iter().map(|norm| &norm.weight);
                 norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
             }
-            Weight::Norm(Norm { bias: Some(_), .. }) | Weight::Derived(Norm { bias: Some(_), .. }) => {
-                Err(cpu_only("layer norms"))
-            }
             Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
-            Weight::Net(_) => Err(cpu_only("recurrent layers")),
-            Weight::Sinks(_) => Err(cpu_only("attention sinks")),
+            Weight::Net(_) | Weight::Sinks(_) => Err(Error::internal(LACKING)),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
@@ -86,14 +103,6 @@ impl OpSet for CudaOps {
 
     fn free_bytes(&self) -> Option<Result<usize>> {
         Some(self.queue.opened.device.free_bytes())
-    }
-
-    fn kv_cache(&self, layout: KvLayout) -> Result<KvCache> {
-        if layout.kind == KvType::Int4 {
-            return Err(cpu_only("keys and values in int4"));
-        }
-        self.check_heads(&layout)?;
-        Ok(KvCache::on_device(layout, DeviceKv::new(&self.queue, &layout)?))
     }
 
     fn pools(&self) -> bool {
@@ -122,6 +131,7 @@ impl OpSet for CudaOps {
 struct Run<'a> {
     ops: &'a CudaOps,
     step: &'a Step<'a>,
+    memory: &'a DeviceMemory,
     /// The registers.
     values: Vec<Option<Part>>,
     /// The adapters of the rows that products have now.
@@ -161,15 +171,15 @@ impl Run<'_> {
             Op::Experts { x, norm, experts, activation, to } => {
                 (to, ops.mixture(self.get(*x)?, norm.as_ref(), experts, *activation)?)
             }
-            op => return Err(cpu_only(lacking(op).unwrap_or("such operations"))),
+            _ => return Err(Error::internal(LACKING)),
         };
         self.values[to.index()] = Some(made);
         Ok(())
     }
 
     fn attention(&self, qkv: Reg, how: &pass::Attend) -> Result<Part> {
-        let (paging, kv) = (self.step.paging(how)?, self.step.kv()?);
-        let (layout, layer) = (&kv.layout, kv.device()?.layer(how.place)?);
+        let (paging, layer) = (self.step.paging(how)?, self.memory.layer(how.place)?);
+        let layout = &self.memory.layout().kv;
         paging.check_cache(layout)?;
         let pieces = self.ops.inputs.lock().at.pieces;
         let (qkv, how) = (self.get(qkv)?, &self.step.attention(how)?);
@@ -260,9 +270,8 @@ impl Run<'_> {
 
 impl CudaOps {
     /// Begins a step, and decides how its launches are run.
-    fn begin(&self, program: &Program, step: &Step) -> Result<()> {
-        let (batch, kv) = (step.batch, step.kv()?);
-        let kv = (kv.device()?.address()?, kv.layout);
+    fn begin(&self, program: &Program, step: &Step, memory: &DeviceMemory) -> Result<()> {
+        let (batch, kv) = (step.batch, (memory.address()?, memory.layout().kv));
         self.queue.give();
         self.loras.lock().forget();
         let outputs = batch.logits_rows.len().max(batch.hidden_rows.len());
@@ -398,8 +407,25 @@ impl CudaOps {
     }
 }
 
-/// The part of an operation that devices lack, if it has one.
+const LACKING: &str = "an operation or a weight that is not supported on a device";
+
+/// The part of an operation and of its weights that devices lack, if there is one.
 fn lacking(op: &Op) -> Option<&'static str> {
+    let mut part = lacking_of(op);
+    op.weights(&mut |weight| {
+        part = part.or(match weight {
+            Weight::Product(weights) => weights.fold.as_ref().map(|_| "rotated weights"),
+            Weight::Norm(norm) | Weight::Derived(norm) => norm.bias.as_ref().map(|_| "layer norms"),
+            Weight::Experts(experts) => experts::lacking(experts),
+            Weight::Sinks(_) => Some("attention sinks"),
+            Weight::Table(_) | Weight::Net(_) | Weight::Adapter(_) => None,
+        })
+    });
+    part
+}
+
+/// As `lacking`, without the weights.
+fn lacking_of(op: &Op) -> Option<&'static str> {
     match op {
         Op::Attention { how, .. } | Op::Append { how, .. } => {
             let mtp = (how.from > 0).then_some("blocks of multi-token prediction");

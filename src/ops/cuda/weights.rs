@@ -88,23 +88,7 @@ pub(crate) struct OnDevice {
 impl OnDevice {
     /// Copies a matrix to the device.
     pub(crate) fn new(opened: &Opened, stream: &Stream, pool: &Pool, matrix: &Matrix) -> Result<Self> {
-        let &Matrix { dtype, rows, cols, .. } = matrix;
-        let known = format(dtype).and_then(|(name, layout)| {
-            Some((PRODUCTS.iter().position(|product| product.name == name)?, layout))
-        });
-        let Some((product, layout)) = known else { return Err(refused(dtype, "this type of weights")) };
-        let multiple = PRODUCTS[product].columns;
-        let columns = match dtype {
-            // Repacked in rows of their own, which are padded.
-            DType::Ternary | DType::Int8 => cols.next_multiple_of(multiple),
-            _ if !cols.is_multiple_of(multiple) => {
-                return Err(refused(
-                    dtype,
-                    &format!("rows of {cols} columns, which is no multiple of {multiple}"),
-                ));
-            }
-            _ => cols,
-        };
+        let (&Matrix { dtype, rows, .. }, (product, layout, columns)) = (matrix, Self::form(matrix)?);
         let planes = match layout {
             Layout::Other(planes) => planes(matrix)?,
             Layout::Blocks(block) => block.planes(pool, matrix)?,
@@ -114,6 +98,27 @@ impl OnDevice {
         let scales = copied(opened, stream, &planes.scales, "scales of weights")?;
         let (scale_step, _source) = (planes.scale_step, matrix.data.clone());
         Ok(OnDevice { codes, scales, scale_step, product, rows, columns, _source })
+    }
+
+    /// Refuses a matrix that no kernel takes. `Unsupported`.
+    pub(super) fn check(matrix: &Matrix) -> Result<()> {
+        Self::form(matrix).map(drop)
+    }
+
+    /// Index into `PRODUCTS`, layout, and columns of a row on the device.
+    fn form(matrix: &Matrix) -> Result<(usize, Layout, usize)> {
+        let &Matrix { dtype, cols, .. } = matrix;
+        let known = format(dtype).and_then(|(name, layout)| {
+            Some((PRODUCTS.iter().position(|product| product.name == name)?, layout))
+        });
+        let (product, layout) = known.ok_or_else(|| refused(dtype, "this type of weights"))?;
+        let multiple = PRODUCTS[product].columns;
+        match dtype {
+            // Repacked in rows of their own, which are padded.
+            DType::Ternary | DType::Int8 => Ok((product, layout, cols.next_multiple_of(multiple))),
+            _ if cols.is_multiple_of(multiple) => Ok((product, layout, cols)),
+            _ => Err(refused(dtype, &format!("rows of {cols} columns, which is no multiple of {multiple}"))),
+        }
     }
 
     /// Kernel arguments for an embedding from this table: rows `ids`, times `scale`, to `out` `[_, cols]`.

@@ -160,7 +160,8 @@ pub enum Op {
         norms: [Norm; 2],
         to: Reg,
     },
-    /// The hidden states of the tokens before the batch's, given the batch's own (`States::shift`).
+    /// The hidden states of the tokens before the batch's, given the batch's own: zeros at position 0. Keeps those of the last
+    /// certain rows for the next pass.
     Shift {
         x: Reg,
         to: Reg,
@@ -378,7 +379,7 @@ impl Op {
     }
 
     /// Calls the function with each weight.
-    pub(super) fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
+    pub(in crate::ops) fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
         if let Some(Product { weights, .. }) = self.product() {
             each(Weight::Product(weights));
             weights.norms.iter().for_each(|norm| each(Weight::Norm(norm)));

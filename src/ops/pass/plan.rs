@@ -99,11 +99,25 @@ impl Program {
         &self.inputs
     }
 
-    /// Calls the function with all operations, so that one that is lacking is known before anything is copied, then with
-    /// all weights. A weight that several operations have comes more than once.
-    pub fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
-        self.ops.iter().for_each(|op| each(Weight::Op(op)));
-        self.ops.iter().for_each(|op| op.weights(each));
+    /// All weights. One that several operations have comes more than once.
+    pub fn weights(&self) -> Vec<Weight<'_>> {
+        let mut all = Vec::new();
+        self.ops.iter().for_each(|op| op.weights(&mut |weight| all.push(weight)));
+        all
+    }
+
+    /// Checks all operations. An error says in which layer the operation is.
+    pub(in crate::ops) fn check(&self, check: impl Fn(&Op) -> Result<()>) -> Result<()> {
+        let mut layers = 0;
+        self.ops.iter().try_for_each(|op| {
+            layers += usize::from(matches!(op, Op::Check));
+            check(op).map_err(|error| match layers {
+                1.. if !op.results() => {
+                    Error::new(error.status, format!("layer {}: {}", layers - 1, error.message))
+                }
+                _ => error,
+            })
+        })
     }
 
     pub fn products(&self) -> impl Iterator<Item = &Product> {
@@ -326,10 +340,26 @@ mod tests {
             [&["embed", "check", "linear"][..], &layer, &["check", "add linear"], &layer, &["add", "hidden"]];
         assert_eq!(names(&program), wanted.concat());
         let mut all = Distinct::default();
-        program.weights(&mut |weight| all.add(weight));
+        program.weights().into_iter().for_each(|weight| all.add(weight));
         assert_eq!(all.matrices.len(), 1 + 8);
         let parts = Program::in_parts(&pass, &[], true).unwrap();
         assert_eq!(names(&parts).iter().filter(|name| **name == "linear").count(), 8);
+    }
+
+    #[test]
+    fn errors_say_in_which_layer_an_operation_is() {
+        let (pass, _) = two_layers();
+        let program = Program::new(&pass, &[], true).unwrap();
+        let refused = |part: fn(&Op) -> bool| {
+            let check = |op: &Op| if part(op) { Err(Error::unsupported("no")) } else { Ok(()) };
+            program.check(check).map_err(|error| error.message)
+        };
+        assert_eq!(refused(|op| matches!(op, Op::Attention { .. })).unwrap_err(), "layer 0: no");
+        let shared = |op: &Op| matches!(op, Op::Attention { how, .. } if how.shared);
+        assert_eq!(refused(shared).unwrap_err(), "layer 1: no");
+        assert_eq!(refused(|op| matches!(op, Op::Embed { .. })).unwrap_err(), "no");
+        assert_eq!(refused(Op::results).unwrap_err(), "no");
+        assert_eq!(refused(|op| matches!(op, Op::Recur { .. })), Ok(()));
     }
 
     #[test]

@@ -3,21 +3,20 @@
 use super::{Attend, Ids, Product};
 use crate::base::{Error, Result};
 use crate::ops::batch::RaggedBatch;
-use crate::ops::kv::KvCache;
 use crate::ops::lora::Adapted;
 use crate::ops::paging::Paging;
 use crate::ops::types::{Attention, Rope};
 use std::borrow::Cow;
 
-/// A batch, and where its sequences' past is.
+/// A batch, and where its sequences' past is in memory.
 pub struct Step<'a> {
     pub batch: &'a RaggedBatch,
-    /// `None`: no layer reads the cache.
+    /// `None`: no layer reads K and V.
     pub paging: Option<Paging<'a>>,
     /// As `paging`, for layers that attend by the model's other shape.
     pub global: Option<Paging<'a>>,
-    /// `None`: nothing is kept from step to step.
-    pub kv: Option<&'a KvCache>,
+    /// As `MemoryLayout::longest`.
+    pub longest: usize,
     pub ropes: &'a [Ropes],
     /// The rows that `Op::Want` leaves, in ascending order. `None`: all.
     pub wanted: Option<Vec<u32>>,
@@ -33,11 +32,7 @@ pub struct Ropes {
 impl<'a> Step<'a> {
     /// A step of rows that no sequence has.
     pub fn of_rows(batch: &'a RaggedBatch) -> Self {
-        Self { batch, paging: None, global: None, kv: None, ropes: &[], wanted: None }
-    }
-
-    pub fn kv(&self) -> Result<&'a KvCache> {
-        self.kv.ok_or_else(|| Error::internal("a layer that keeps something, in a step that keeps nothing"))
+        Self { batch, paging: None, global: None, longest: 0, ropes: &[], wanted: None }
     }
 
     pub fn paging(&self, how: &Attend) -> Result<&Paging<'a>> {
@@ -49,9 +44,8 @@ impl<'a> Step<'a> {
     pub fn attention<'b>(&'b self, how: &'b Attend) -> Result<Attention<'b>> {
         let ropes =
             self.ropes.get(how.rope).ok_or_else(|| Error::internal("attention without a rotation"))?;
-        let longest = self.kv.map_or(0, |kv| kv.longest);
         let rope = match &ropes.long {
-            Some((above, long)) if longest > *above => long,
+            Some((above, long)) if self.longest > *above => long,
             _ => &ropes.rope,
         };
         Ok(Attention {

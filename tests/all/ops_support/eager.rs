@@ -4,7 +4,7 @@ use bn_engine::base::Result;
 use bn_engine::kernels::Matrix;
 use bn_engine::ops::pass::{Attend, Ids, Input, Op, Pass, Product, Program, Reg, Ropes, Step, Sum};
 use bn_engine::ops::{
-    Activation, Attention, Experts, Fold, KvCache, Latent, Norm, OpSet, Outputs, Paging, Projections,
+    Activation, Attention, Experts, Fold, Latent, Memory, Norm, OpSet, Outputs, Paging, Projections,
     RaggedBatch,
 };
 use candle_core::{Device, Tensor};
@@ -14,6 +14,7 @@ use std::sync::Arc;
 fn run<O: OpSet + ?Sized>(
     ops: &O,
     step: &Step,
+    memory: Option<&mut dyn Memory>,
     x: &[&Tensor],
     fuse: bool,
     build: impl FnOnce(&mut Pass, &[Reg]) -> Vec<(Reg, usize)>,
@@ -28,7 +29,7 @@ fn run<O: OpSet + ?Sized>(
     let given: Vec<Vec<f32>> = x.iter().map(|x| x.flatten_all().unwrap().to_vec1().unwrap()).collect();
     let given: Vec<&[f32]> = given.iter().map(Vec::as_slice).collect();
     let mut out = Outputs::default();
-    ops.run(&program, step, &given, &mut out, &mut || Ok(()))?;
+    ops.run(&program, step, memory, &given, &mut out, &mut || Ok(()))?;
     let mut rest = &out.hidden[..];
     let made = outputs.iter().map(|(_, width)| {
         let (own, behind) = rest.split_at(rows * width);
@@ -84,7 +85,7 @@ pub trait Eager: OpSet {
     /// One operation from `x` to rows of `width` elements.
     fn one(&self, x: &[&Tensor], width: usize, op: impl FnOnce(&[Reg], Reg) -> Op) -> Result<Tensor> {
         let batch = batch_of(x[0]);
-        let made = run(self, &Step::of_rows(&batch), x, true, |pass, inputs| {
+        let made = run(self, &Step::of_rows(&batch), None, x, true, |pass, inputs| {
             vec![(pass.make(|to| op(inputs, to)), width)]
         });
         made.map(|mut made| made.remove(0))
@@ -93,7 +94,7 @@ pub trait Eager: OpSet {
     /// One operation that changes `x`.
     fn changed(&self, x: &[&Tensor], op: impl FnOnce(&[Reg]) -> Op) -> Result<Tensor> {
         let batch = batch_of(x[0]);
-        let made = run(self, &Step::of_rows(&batch), x, true, |pass, inputs| {
+        let made = run(self, &Step::of_rows(&batch), None, x, true, |pass, inputs| {
             pass.push(op(inputs));
             vec![(inputs[0], x[0].dims()[1])]
         });
@@ -101,7 +102,7 @@ pub trait Eager: OpSet {
     }
 
     fn embed(&self, batch: &RaggedBatch, table: &Matrix, scale: f32) -> Result<Tensor> {
-        let made = run(self, &Step::of_rows(&all_rows(batch)), &[], true, |pass, _| {
+        let made = run(self, &Step::of_rows(&all_rows(batch)), None, &[], true, |pass, _| {
             let table = table.clone();
             vec![(
                 pass.make(|to| Op::Embed { ids: Ids::Tokens, table: table.clone(), scale, to }),
@@ -123,7 +124,7 @@ pub trait Eager: OpSet {
         weights: &Projections,
         fuse: bool,
     ) -> Result<Tensor> {
-        let made = run(self, &Step::of_rows(&batch_of(x)), &[x], fuse, |pass, inputs| {
+        let made = run(self, &Step::of_rows(&batch_of(x)), None, &[x], fuse, |pass, inputs| {
             vec![(pass.linear(inputs[0], norm.cloned(), Product::fixed(weights.clone())), weights.width())]
         });
         made.map(|mut made| made.remove(0))
@@ -138,7 +139,7 @@ pub trait Eager: OpSet {
         fuse: bool,
     ) -> Result<[Tensor; 2]> {
         let (batch, width) = (batch_of(x), x.dims()[1]);
-        let made = run(self, &Step::of_rows(&batch), &[x, y], fuse, |pass, inputs| {
+        let made = run(self, &Step::of_rows(&batch), None, &[x, y], fuse, |pass, inputs| {
             pass.add(inputs[0], inputs[1], norms[0].cloned());
             let product = pass.linear(inputs[0], norms[1].cloned(), Product::fixed(weights.clone()));
             vec![(inputs[0], width), (product, weights.width())]
@@ -155,7 +156,7 @@ pub trait Eager: OpSet {
         weights: &Projections,
         fuse: bool,
     ) -> Result<Tensor> {
-        let made = run(self, &Step::of_rows(&batch_of(x)), &[x], fuse, |pass, inputs| {
+        let made = run(self, &Step::of_rows(&batch_of(x)), None, &[x], fuse, |pass, inputs| {
             let gated = pass.make(|to| Op::Gated { x: inputs[0], activation, to });
             vec![(pass.linear(gated, norm.cloned(), Product::fixed(weights.clone())), weights.width())]
         });
@@ -230,7 +231,7 @@ pub trait Eager: OpSet {
         &self,
         qkv: &Tensor,
         paging: &Paging,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         layer: usize,
         how: &Attention,
     ) -> Result<Tensor> {
@@ -246,10 +247,9 @@ pub trait Eager: OpSet {
         });
         let ropes = [Ropes { rope: how.rope.clone(), long: None }];
         let batch = all_rows(paging.batch);
-        let (paging, kv) = (Some(paging.clone()), Some(kv));
-        let step = Step { paging, kv, ropes: &ropes, ..Step::of_rows(&batch) };
+        let step = Step { paging: Some(paging.clone()), ropes: &ropes, ..Step::of_rows(&batch) };
         let width = how.shape.heads * how.shape.head_dim;
-        let made = run(self, &step, &[qkv], true, |pass, x| {
+        let made = run(self, &step, Some(memory), &[qkv], true, |pass, x| {
             vec![(pass.make(|to| Op::Attention { qkv: x[0], how: attend, to }), width)]
         });
         made.map(|mut made| made.remove(0))

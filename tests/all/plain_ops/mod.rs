@@ -5,8 +5,8 @@ use bn_engine::base::{Error, Result};
 use bn_engine::kernels::gemm::lora::Pair;
 use bn_engine::kernels::{Arithmetic, DType as Kind, Matrix};
 use bn_engine::ops::{
-    Activation, Adapted, Attention, Expert, Experts, Gate, KvCache, KvLayout, Norm, Projections, RaggedBatch,
-    Rope, RopeStyle, Site,
+    Activation, Adapted, Attention, Expert, Experts, Gate, HostMemory, KvLayout, Memory, Norm, Projections,
+    RaggedBatch, Rope, RopeStyle, Site,
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
@@ -250,7 +250,7 @@ fn values(heads: &Tensor, how: &Attention) -> candle_core::Result<Tensor> {
 fn attention(
     qkv: &Tensor,
     batch: &RaggedBatch,
-    kv: &KvCache,
+    memory: &HostMemory,
     layer: usize,
     how: &Attention,
 ) -> candle_core::Result<Tensor> {
@@ -272,8 +272,8 @@ fn attention(
     };
     let growth: Vec<f32> = batch.positions.iter().map(|at| s.scale_at(*at as usize) / s.scale).collect();
     let q = q.broadcast_mul(&Tensor::from_vec(growth, (batch.tokens.len(), 1, 1), &Device::Cpu)?)?;
-    let KvLayout { blocks, block_size, .. } = kv.layout;
-    let cache = kv.layer(layer).expect("a layer");
+    let KvLayout { blocks, block_size, .. } = memory.layout().kv;
+    let cache = memory.layer(layer).expect("a layer");
     // The cache's own storage, a line for each slot of each head. Not in tiles, since only these operations
     // read it.
     let halves = if s.joint { 1 } else { 2 };

@@ -3,7 +3,8 @@
 
 use bn_engine::base::Result;
 use bn_engine::ops::{
-    AttentionShape, DeltaNet, DeltaShape, HeadOrder, KvCache, Mamba, MambaNorm, Norm, RaggedBatch, ShortConv,
+    AttentionShape, DeltaNet, DeltaShape, HeadOrder, Mamba, MambaNorm, Memory, Norm, RaggedBatch, ShortConv,
+    Unit,
 };
 use candle_core::{Device, Tensor};
 
@@ -128,7 +129,7 @@ pub fn delta_net(
     mixed: &Tensor,
     gates: &Tensor,
     batch: &RaggedBatch,
-    kv: &KvCache,
+    memory: &mut dyn Memory,
     layer: usize,
     net: &DeltaNet,
 ) -> Result<Tensor> {
@@ -139,7 +140,7 @@ pub fn delta_net(
     };
     by_token(
         batch,
-        kv,
+        memory,
         layer,
         &|floats| match floats {
             Some(floats) => Past::read(shape, floats),
@@ -154,7 +155,7 @@ pub fn delta_net(
 pub fn short_conv(
     x: &Tensor,
     batch: &RaggedBatch,
-    kv: &KvCache,
+    memory: &mut dyn Memory,
     layer: usize,
     net: &ShortConv,
 ) -> Result<Tensor> {
@@ -175,14 +176,20 @@ pub fn short_conv(
         Some(floats) => floats.iter().map(|x| f64::from(*x)).collect(),
         None => vec![0.0; (kernel - 1) * channels],
     };
-    by_token(batch, kv, layer, &begin, &token, &|past, floats| {
+    by_token(batch, memory, layer, &begin, &token, &|past, floats| {
         floats.iter_mut().zip(past).for_each(|(to, x)| *to = *x as f32);
     })
 }
 
 /// As `Op::mamba`, for batches without drafted rows and saves. The past is in a layout of its own: inputs of the
 /// convolution, the oldest first, then `[heads, head_dim, state_dim]`.
-pub fn mamba(x: &Tensor, batch: &RaggedBatch, kv: &KvCache, layer: usize, net: &Mamba) -> Result<Tensor> {
+pub fn mamba(
+    x: &Tensor,
+    batch: &RaggedBatch,
+    memory: &mut dyn Memory,
+    layer: usize,
+    net: &Mamba,
+) -> Result<Tensor> {
     let (x, s) = (rows(x), &net.shape);
     let before = (s.kernel - 1) * s.channels();
     let token = |past: &mut Vec<f64>, row: usize| {
@@ -200,7 +207,7 @@ pub fn mamba(x: &Tensor, batch: &RaggedBatch, kv: &KvCache, layer: usize, net: &
         Some(floats) => floats[..before + s.inner() * s.state_dim].iter().map(|x| f64::from(*x)).collect(),
         None => vec![0.0; before + s.inner() * s.state_dim],
     };
-    by_token(batch, kv, layer, &begin, &token, &|past, floats| {
+    by_token(batch, memory, layer, &begin, &token, &|past, floats| {
         floats.iter_mut().zip(past).for_each(|(to, x)| *to = *x as f32);
     })
 }
@@ -263,24 +270,24 @@ fn gated(mut y: Vec<f64>, z: &[f32], net: &Mamba) -> Vec<f32> {
 /// The outputs of each row, token by token from each sequence's state. `begin` makes a past of a state, or of none.
 fn by_token<P>(
     batch: &RaggedBatch,
-    kv: &KvCache,
+    memory: &mut dyn Memory,
     layer: usize,
     begin: &dyn Fn(Option<&[f32]>) -> P,
     token: &dyn Fn(&mut P, usize) -> Vec<f32>,
     end: &dyn Fn(&P, &mut [f32]),
 ) -> Result<Tensor> {
-    let (states, mut out) = (kv.states()?, Vec::new());
+    let (len, mut out) = (memory.layout().states.shape.floats, Vec::new());
     for (seq, state) in batch.seqs.iter().zip(&batch.states) {
         let mut bytes = Vec::new();
-        states.read(state.slot, &mut bytes)?;
+        memory.read(Unit::State, state.slot, &mut bytes)?;
         let mut floats: Vec<f32> =
             bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        let own = &mut floats[layer * states.shape.floats..][..states.shape.floats];
+        let own = &mut floats[layer * len..][..len];
         let mut past = begin(Some(&*own).filter(|_| batch.positions[seq.row as usize] > 0));
         out.extend((seq.row as usize..(seq.row + seq.rows) as usize).map(|row| token(&mut past, row)));
         end(&past, own);
         let bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
-        states.write(state.slot, &bytes)?;
+        memory.write(Unit::State, state.slot, &bytes)?;
     }
     Ok(owned(out))
 }

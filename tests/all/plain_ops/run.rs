@@ -3,7 +3,7 @@
 use super::fold::{signed, walsh_hadamard};
 use super::*;
 use bn_engine::ops::pass::{Ids, Input, Op, Product, Program, Reg, Step, Sum};
-use bn_engine::ops::{AttentionShape, Net, OpSet, Outputs};
+use bn_engine::ops::{AttentionShape, Memory, Net, OpSet, Outputs};
 use std::collections::HashMap;
 
 impl OpSet for PlainOps {
@@ -11,6 +11,7 @@ impl OpSet for PlainOps {
         &self,
         program: &Program,
         step: &Step,
+        memory: Option<&mut dyn Memory>,
         given: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
@@ -21,7 +22,8 @@ impl OpSet for PlainOps {
             let x = Tensor::from_slice(given, (rows, given.len() / rows), &Device::Cpu);
             values.insert(reg.index(), ours(x)?);
         }
-        let mut run = Run { step, values, adapted: step.batch.adapted.clone(), out };
+        let memory = memory.map(|memory| memory.of()).transpose()?;
+        let mut run = Run { step, memory, values, adapted: step.batch.adapted.clone(), out };
         program.ops().iter().try_for_each(|op| match op {
             Op::Check => check(),
             op => run.op(op),
@@ -35,6 +37,7 @@ impl OpSet for PlainOps {
 
 struct Run<'a> {
     step: &'a Step<'a>,
+    memory: Option<&'a mut HostMemory>,
     values: HashMap<usize, Tensor>,
     adapted: Vec<Adapted>,
     out: &'a mut Outputs,
@@ -84,11 +87,11 @@ impl Run<'_> {
             Op::Gate { x, gate, to } => (to, Ok(recurrent::gate(self.get(x), self.get(gate)))),
             Op::Attention { qkv, how, to } => {
                 let (step, place) = (self.step, how.place);
-                (to, attention(self.get(qkv), step.batch, step.kv()?, place, &step.attention(how)?))
+                (to, attention(self.get(qkv), step.batch, self.memory(), place, &step.attention(how)?))
             }
             Op::Append { qkv, how } => {
                 let (step, place) = (self.step, how.place);
-                attention(self.get(qkv), step.batch, step.kv()?, place, &step.attention(how)?).unwrap();
+                attention(self.get(qkv), step.batch, self.memory(), place, &step.attention(how)?).unwrap();
                 return Ok(());
             }
             Op::Recur { inputs, place, net, to } => (to, Ok(self.recur(inputs, *place, net)?)),
@@ -144,12 +147,19 @@ impl Run<'_> {
         Ok(y)
     }
 
-    fn recur(&self, inputs: &[Reg], place: usize, net: &Net) -> Result<Tensor> {
-        let (batch, kv, x) = (self.step.batch, self.step.kv()?, self.get(&inputs[0]));
+    fn memory(&self) -> &HostMemory {
+        self.memory.as_deref().expect("a pass with memory")
+    }
+
+    fn recur(&mut self, inputs: &[Reg], place: usize, net: &Net) -> Result<Tensor> {
+        let (batch, x) = (self.step.batch, &self.values[&inputs[0].index()]);
+        let memory = self.memory.as_deref_mut().expect("a pass with memory");
         match net {
-            Net::DeltaNet(net) => recurrent::delta_net(x, self.get(&inputs[1]), batch, kv, place, net),
-            Net::ShortConv(net) => recurrent::short_conv(x, batch, kv, place, net),
-            Net::Mamba(net) => recurrent::mamba(x, batch, kv, place, net),
+            Net::DeltaNet(net) => {
+                recurrent::delta_net(x, &self.values[&inputs[1].index()], batch, memory, place, net)
+            }
+            Net::ShortConv(net) => recurrent::short_conv(x, batch, memory, place, net),
+            Net::Mamba(net) => recurrent::mamba(x, batch, memory, place, net),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A draft model: its weights, its KV cache and its passes.
+//! A draft model: its weights, its memory and its passes.
 //!
 //! Its KV blocks have the same ids as the target model's, so a sequence has one block table, and prefixes,
 //! preemption and sessions need nothing more. The model computes what it lacks of a sequence when that sequence
@@ -8,13 +8,13 @@ use crate::base::{Error, Result, panics, reserve};
 use crate::engine::api::EngineConfig;
 use crate::engine::memory::plan::{DraftBytes, MemoryPlan, kv_type};
 use crate::model::{Loaded, Model, Outputs};
-use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::ops::{Memory, MemoryLayout, OpSet, RaggedBatch, Unit};
 use crate::schedule::Work;
 use std::sync::Arc;
 
 pub(crate) struct DraftModel {
     model: Arc<dyn Model>,
-    kv: KvCache,
+    memory: Box<dyn Memory>,
     /// For each block, the number of leading positions whose K and V are valid here.
     filled: Vec<u8>,
     /// Maximum number of rows of the pass that is being built, and the pass itself.
@@ -25,33 +25,35 @@ pub(crate) struct DraftModel {
 }
 
 impl DraftModel {
-    /// Creates the draft model with the memory that `memory` counts.
+    /// Creates the draft model with the memory that `plan` counts.
     pub(crate) fn new(
         config: &EngineConfig,
         draft: &Loaded,
         ops: &dyn OpSet,
-        memory: &MemoryPlan,
+        plan: &MemoryPlan,
     ) -> Result<Self> {
         let (model, block_size) = (draft.model.clone(), config.kv_block_size as usize);
         let kind = kv_type(config, &*model)?;
-        let mut kv = ops.kv_cache(model.kv_shape().layout(kind, memory.blocks, block_size))?;
         let context = model.facts().context_length;
         let asked = config.context_length as usize;
-        kv.longest = if asked == 0 { context } else { asked.min(context) };
+        let memory = ops.memory(MemoryLayout {
+            longest: if asked == 0 { context } else { asked.min(context) },
+            ..MemoryLayout::of(model.kv_shape().layout(kind, plan.blocks, block_size))
+        })?;
         let mut filled = Vec::new();
-        reserve(&mut filled, memory.blocks, "the draft model's blocks")?;
-        filled.resize(memory.blocks, 0);
+        reserve(&mut filled, plan.blocks, "the draft model's blocks")?;
+        filled.resize(plan.blocks, 0);
         let mut outputs = Outputs::default();
         let logits = DraftBytes::logits(config, &*model);
         let refused = |_| Error::out_of_memory("the draft model's logits", logits);
         outputs.logits.try_reserve_exact(logits / size_of::<f32>()).map_err(refused)?;
         let (batch, work) = (RaggedBatch::default(), Work::default());
-        Ok(Self { model, kv, filled, max_rows: 0, batch, work, outputs })
+        Ok(Self { model, memory, filled, max_rows: 0, batch, work, outputs })
     }
 
     /// Invalidates the positions `start..end` of a sequence with this block table: their tokens have changed.
     pub(crate) fn overwritten(&mut self, table: &[u32], start: u32, end: u32) {
-        let size = self.kv.layout.block_size as u32;
+        let size = self.memory.layout().kv.block_size as u32;
         for index in start / size..end.div_ceil(size) {
             let left = start.saturating_sub(index * size) as u8;
             let filled = &mut self.filled[table[index as usize] as usize];
@@ -66,7 +68,7 @@ impl DraftModel {
 
     pub(crate) fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<()> {
         pairs.iter().for_each(|&(from, to)| self.filled[to as usize] = self.filled[from as usize]);
-        self.kv.copy_blocks(pairs)
+        self.memory.copy(Unit::Block, pairs)
     }
 
     /// Number of positions before the token at `last` that are not computed yet.
@@ -76,7 +78,7 @@ impl DraftModel {
 
     /// The first position that is not computed yet, at most `to`.
     fn computed(&self, table: &[u32], to: u32) -> u32 {
-        let size = self.kv.layout.block_size as u32;
+        let size = self.memory.layout().kv.block_size as u32;
         let is_full = |block: &&u32| u32::from(self.filled[**block as usize]) == size;
         let full = table.iter().take_while(is_full).count() as u32;
         let rest = table.get(full as usize).map_or(0, |&block| u32::from(self.filled[block as usize]));
@@ -118,7 +120,7 @@ impl DraftModel {
     }
 
     fn fill(&mut self, table: &[u32], start: u32, end: u32) {
-        let size = self.kv.layout.block_size as u32;
+        let size = self.memory.layout().kv.block_size as u32;
         for index in start / size..end.div_ceil(size) {
             self.filled[table[index as usize] as usize] = (end - index * size).min(size) as u8;
         }
@@ -126,8 +128,8 @@ impl DraftModel {
 
     /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits.
     pub(crate) fn run(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<(Work, bool)> {
-        let Self { model, kv, batch, outputs, .. } = self;
-        let ran = panics::checked("it", || model.forward(ops, batch, kv, stop, outputs));
+        let Self { model, memory, batch, outputs, .. } = self;
+        let ran = panics::checked("it", || model.forward(ops, batch, &mut **memory, stop, outputs));
         // After a fully accepted draft, a sequence lacks two rows.
         let decodes = self.batch.tokens.len() <= 2 * self.batch.logits_rows.len();
         ran.map(|()| (self.work, decodes))

@@ -8,7 +8,7 @@ use crate::engine::api::{EngineConfig, Speculation};
 use crate::engine::memory::plan::MemoryPlan;
 use crate::engine::request::speculation::no_drafter;
 use crate::model::Loaded;
-use crate::ops::{KvCache, OpSet};
+use crate::ops::{Memory, OpSet};
 use crate::schedule::Work;
 pub(crate) use draft_model::DraftModel;
 use mtp::Mtp;
@@ -31,15 +31,15 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Drafter {
-    /// Creates the drafter with the memory that `memory` counts; None if nothing drafts.
+    /// Creates the drafter with the memory that `plan` counts; None if nothing drafts.
     pub(crate) fn new(
         config: &EngineConfig,
         target: &Loaded,
         ops: &dyn OpSet,
-        memory: &MemoryPlan,
+        plan: &MemoryPlan,
     ) -> Result<Option<Self>> {
         match &config.draft_model {
-            Some(draft) => Ok(Some(Self::Model(Box::new(DraftModel::new(config, draft, ops, memory)?)))),
+            Some(draft) => Ok(Some(Self::Model(Box::new(DraftModel::new(config, draft, ops, plan)?)))),
             None if target.model.drafts() => Ok(Some(Self::Mtp(Box::new(Mtp::new(config, target)?)))),
             None => Ok(None),
         }
@@ -79,10 +79,10 @@ impl Drafter {
     }
 
     /// Adds a sequence's rows to the pass. Returns false if the pass has no room for all of them.
-    pub(crate) fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
+    pub(crate) fn add(&mut self, wanted: &Wanted, memory: &dyn Memory) -> Result<bool> {
         match self {
             Self::Model(draft) => draft.add(wanted.table, wanted.last, wanted.token),
-            Self::Mtp(mtp) => mtp.add(wanted, kv),
+            Self::Mtp(mtp) => mtp.add(wanted, memory),
         }
     }
 
@@ -93,17 +93,17 @@ impl Drafter {
         }
     }
 
-    /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits. `kv` is the
-    /// target's cache.
+    /// Runs the pass. Returns its work, and whether it was a decode pass: about all of its rows gave logits. `memory`
+    /// is the target's.
     pub(crate) fn run(
         &mut self,
         ops: &dyn OpSet,
-        kv: &KvCache,
+        memory: &mut dyn Memory,
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<(Work, bool)> {
         match self {
             Self::Model(draft) => draft.run(ops, stop),
-            Self::Mtp(mtp) => mtp.run(ops, kv).map(|work| (work, true)),
+            Self::Mtp(mtp) => mtp.run(ops, memory).map(|work| (work, true)),
         }
     }
 
@@ -118,10 +118,7 @@ impl Drafter {
 
 /// Checks that something drafts if drafts are asked for, at most one thing does, and a draft model has the vocabulary of
 /// the `target`.
-pub(crate) fn check(config: &EngineConfig, target: &Loaded, on_device: bool) -> Result<()> {
-    if on_device && target.model.drafts() {
-        return Err(Error::unsupported("models with mtp run on the CPU only"));
-    }
+pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
     if config.speculates(&*target.model) == Speculation::Model && !config.drafts(&*target.model) {
         return Err(no_drafter());
     }

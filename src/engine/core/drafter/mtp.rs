@@ -1,12 +1,12 @@
 //! Drafts from the model's own block of multi-token prediction. The model's passes keep its K and V, and the hidden state
-//! that it continues from, in the model's cache; so it never lacks any position.
+//! that it continues from, in the model's memory; so it never lacks any position.
 
 use super::Wanted;
 use crate::base::{Error, Result, panics, reserve};
 use crate::engine::api::EngineConfig;
 use crate::engine::memory::plan::DraftBytes;
 use crate::model::{Loaded, Model, Outputs};
-use crate::ops::{KvCache, OpSet, RaggedBatch};
+use crate::ops::{Memory, OpSet, RaggedBatch};
 use crate::schedule::Work;
 use std::sync::Arc;
 
@@ -57,13 +57,13 @@ impl Mtp {
 
     /// Adds a sequence's row. Its first one in a step continues from the model's hidden state, the others from the
     /// block's.
-    pub(crate) fn add(&mut self, wanted: &Wanted, kv: &KvCache) -> Result<bool> {
+    pub(crate) fn add(&mut self, wanted: &Wanted, memory: &dyn Memory) -> Result<bool> {
         let Wanted { table, last, pass, state, token } = *wanted;
         let slot = state.ok_or_else(|| Error::internal("drafts of a sequence without a state"))?;
         match pass {
             // No token comes before it, so it has no hidden state.
             0 if last == 0 => return Ok(false),
-            0 => kv.states()?.read_hidden(slot, &mut self.before)?,
+            0 => memory.read_hidden(slot, &mut self.before)?,
             _ => {
                 let Some(row) = self.previous.iter().position(|other| *other == slot) else {
                     return Ok(false);
@@ -88,9 +88,9 @@ impl Mtp {
         self.batch.tokens.is_empty()
     }
 
-    pub(crate) fn run(&mut self, ops: &dyn OpSet, kv: &KvCache) -> Result<Work> {
+    pub(crate) fn run(&mut self, ops: &dyn OpSet, memory: &mut dyn Memory) -> Result<Work> {
         let Self { model, batch, before, outputs, .. } = self;
-        panics::checked("it", || model.draft(ops, batch, before, kv, outputs)).map(|()| self.work)
+        panics::checked("it", || model.draft(ops, batch, before, memory, outputs)).map(|()| self.work)
     }
 
     pub(crate) fn logits(&mut self) -> &mut [f32] {
