@@ -1,11 +1,12 @@
 //! Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next and Qwen3.5 have it: a short convolution of q, k
 //! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
 
+use super::net::{Host, Net, other_inputs};
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
 use super::state::{Accepted, Kept, StatePart};
 use super::types::{HeadOrder, Norm};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::tile::{Inputs, TileRow};
@@ -123,23 +124,49 @@ impl<'a> Rows<'a> {
     }
 }
 
+impl Net for DeltaNet {
+    fn sizes(&self) -> (usize, usize) {
+        (self.shape.state(), self.shape.drafted_row())
+    }
+
+    fn width(&self) -> usize {
+        self.shape.values()
+    }
+
+    fn scratch(&self) -> usize {
+        self.shape.heads().scratch()
+    }
+
+    fn vectors(&self) -> Vec<&[f32]> {
+        vec![&self.conv, &self.a, &self.dt_bias, &self.norm.weight]
+    }
+
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
+    }
+
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        Pass::new(at.on, self).advance(at.states, at.scratch, accepted)
+    }
+}
+
 impl Pass<'_, DeltaNet> {
-    /// `mixed` `[T, channels + values]`: q, k, v and the gate of the output. `gates` `[T, 2 value_heads]`: the rates'
-    /// logits, then the decays'. `out` `[T, values]`.
-    pub(super) fn run(
+    /// The first of `inputs`, `[T, channels + values]`: q, k, v and the gate of the output. The second,
+    /// `[T, 2 value_heads]`: the rates' logits, then the decays'. `out` `[T, values]`.
+    fn run(
         &self,
         StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
-        mixed: &[f32],
-        gates: &[f32],
+        inputs: &[&[f32]],
         spans: &[Span],
         out: &mut [f32],
     ) -> Result<()> {
         let shape = &self.net.shape;
         let (rows, stride) = (out.len() / shape.values(), shape.channels() + shape.values());
+        let &[mixed, gates] = inputs else { return Err(other_inputs()) };
         let fits = mixed.len() == rows * stride && gates.len() == rows * 2 * shape.value_heads;
         if !fits || out.len() != rows * shape.values() {
-            return Err(Error::internal("inputs of a recurrent layer that have other widths"));
+            return Err(other_inputs());
         }
         let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
         self.prepare(data, scratch, &inputs, spans, rows)?;
@@ -150,7 +177,7 @@ impl Pass<'_, DeltaNet> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(
+    fn advance(
         &self,
         StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,

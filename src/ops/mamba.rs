@@ -3,10 +3,11 @@
 
 use super::Norm;
 use super::delta::softplus;
+use super::net::{Host, Net, other_inputs};
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
 use super::state::{Accepted, StatePart};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::kernels::Isa;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::tile::{Inputs, TileRow};
@@ -149,20 +150,49 @@ impl<'a> Rows<'a> {
 /// Channels that a task convolves.
 const PIECE: usize = 256;
 
+impl Net for Mamba {
+    fn sizes(&self) -> (usize, usize) {
+        (self.shape.state(), self.shape.drafted_row())
+    }
+
+    fn width(&self) -> usize {
+        self.shape.inner()
+    }
+
+    fn scratch(&self) -> usize {
+        self.shape.of_heads().scratch()
+    }
+
+    fn vectors(&self) -> Vec<&[f32]> {
+        let norm = self.norm.norm().map(|norm| &*norm.weight);
+        let all = [&*self.conv, &self.conv_bias, &self.a, &self.dt_bias, &self.d];
+        all.into_iter().chain(norm).collect()
+    }
+
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
+    }
+
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        Pass::new(at.on, self).advance(at.states, at.scratch, accepted)
+    }
+}
+
 impl Pass<'_, Mamba> {
-    /// `x` `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
-    pub(super) fn run(
+    /// One input, `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
+    fn run(
         &self,
         StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
-        x: &[f32],
+        inputs: &[&[f32]],
         spans: &[Span],
         out: &mut [f32],
     ) -> Result<()> {
         let shape = &self.net.shape;
         let (rows, stride) = (out.len() / shape.inner(), shape.inputs());
+        let &[x] = inputs else { return Err(other_inputs()) };
         if x.len() != rows * stride || out.len() != rows * shape.inner() {
-            return Err(Error::internal("inputs of Mamba-2 that have another width"));
+            return Err(other_inputs());
         }
         let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
         self.prepare(data, scratch, &inputs, spans, rows)?;
@@ -175,7 +205,7 @@ impl Pass<'_, Mamba> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(
+    fn advance(
         &self,
         StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,

@@ -1,58 +1,38 @@
-//! The kinds of layers whose past is a state of fixed size.
+//! A kind of layer whose past is a state of fixed size. Each kind is a file beside this one.
 
-use super::delta::DeltaNet;
-use super::mamba::Mamba;
-use super::recurrence::Recurrence;
-use super::short_conv::ShortConv;
-use std::sync::Arc;
+use super::recurrence::RecurrentScratch;
+use super::rows::On;
+use super::spans::Span;
+use super::state::{Accepted, StatePart};
+use crate::base::{Error, Result};
+use std::any::Any;
 
-/// The weights of a layer whose past is a state, besides its products.
-#[derive(Clone)]
-pub enum Net {
-    DeltaNet(Arc<DeltaNet>),
-    ShortConv(Arc<ShortConv>),
-    Mamba(Arc<Mamba>),
+/// The weights of such a layer besides its products, and how the CPU runs it. A device that has the kind knows it by its
+/// type.
+pub trait Net: Any + Send + Sync {
+    /// f32 elements of a sequence's state, and of what is kept of a drafted row.
+    fn sizes(&self) -> (usize, usize);
+    /// Elements of a row of the layer's output.
+    fn width(&self) -> usize;
+    /// f32 that a pass keeps of each row besides its registers.
+    fn scratch(&self) -> usize;
+    /// All weights.
+    fn vectors(&self) -> Vec<&[f32]>;
+    /// Runs the rows of a pass through the layer. `inputs` are those of `Op::Recur`, `[T, n]` each; `out` is
+    /// `[T, width]`. Keeps what `advance` needs of drafted rows.
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()>;
+    /// Advances states by drafted rows of the last pass.
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()>;
 }
 
-impl Net {
-    /// f32 elements of a sequence's state, and of what is kept of a drafted row.
-    pub fn sizes(&self) -> (usize, usize) {
-        match self {
-            Self::DeltaNet(net) => (net.shape.state(), net.shape.drafted_row()),
-            Self::ShortConv(net) => (net.shape.state(), net.shape.drafted_row()),
-            Self::Mamba(net) => (net.shape.state(), net.shape.drafted_row()),
-        }
-    }
+/// The CPU, the states of the layer, and memory for a pass.
+pub struct Host<'a> {
+    pub(super) on: On<'a>,
+    pub(super) states: &'a mut StatePart,
+    pub(super) scratch: &'a mut RecurrentScratch,
+}
 
-    /// Elements of a row of the layer's output.
-    pub fn width(&self) -> usize {
-        match self {
-            Self::DeltaNet(net) => net.shape.values(),
-            Self::ShortConv(net) => net.shape.channels,
-            Self::Mamba(net) => net.shape.inner(),
-        }
-    }
-
-    /// f32 that a pass keeps of each row besides its registers.
-    pub fn scratch(&self) -> usize {
-        match self {
-            Self::DeltaNet(net) => net.heads().scratch(),
-            Self::ShortConv(net) => net.shape.channels,
-            Self::Mamba(net) => net.heads().scratch(),
-        }
-    }
-
-    /// All weights.
-    pub fn vectors(&self) -> impl Iterator<Item = &[f32]> {
-        let vectors: Vec<&[f32]> = match self {
-            Self::DeltaNet(net) => vec![&net.conv, &net.a, &net.dt_bias, &net.norm.weight],
-            Self::ShortConv(net) => vec![&net.weights],
-            Self::Mamba(net) => {
-                let norm = net.norm.norm().map(|norm| &*norm.weight);
-                let all = [&*net.conv, &net.conv_bias, &net.a, &net.dt_bias, &net.d];
-                all.into_iter().chain(norm).collect()
-            }
-        };
-        vectors.into_iter()
-    }
+/// The error of a layer whose inputs have other widths, or are of another number.
+pub(super) fn other_inputs() -> Error {
+    Error::internal("inputs of a layer with a state that have other widths")
 }

@@ -1,6 +1,7 @@
 //! Shared by layers with a state: a layer of a pass, and the way of a batch's rows through the heads of Gated DeltaNet and
 //! Mamba-2, which have a matrix each.
 
+use super::rows::On;
 use super::spans::{Span, Taps};
 use super::tiles::{self, Columns};
 use crate::base::{Result, grow};
@@ -68,7 +69,7 @@ pub(super) trait Recurrence: Sync {
 
 /// Convolved rows and two gates of each head; grows to the largest pass, then is reused.
 #[derive(Default)]
-pub(super) struct RecurrentScratch {
+pub struct RecurrentScratch {
     /// `[rows, channels]`.
     pub(super) mixed: Vec<f32>,
     /// `[rows, heads, 2]`.
@@ -92,6 +93,12 @@ impl RecurrentScratch {
             grow(buffer, len, WHAT)?;
         }
         Ok(())
+    }
+}
+
+impl<'a, N> Pass<'a, N> {
+    pub(super) fn new(On { pool, isa }: On<'a>, net: &'a N) -> Self {
+        Self { pool, isa, net }
     }
 }
 

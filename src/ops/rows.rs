@@ -9,7 +9,7 @@ use crate::kernels::{Isa, Pool};
 
 /// The machine that the operations run on.
 #[derive(Clone, Copy)]
-pub(super) struct On<'a> {
+pub struct On<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
 }

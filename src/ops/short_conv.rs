@@ -1,10 +1,11 @@
 //! The gated short convolution of LFM2 (Liquid AI, arXiv 2511.23404): a product gives B, C and x of each token, and
 //! `C * conv(B * x)` goes through another product. The products are not part of it.
 
+use super::net::{Host, Net, other_inputs};
 use super::recurrence::{Pass, RecurrentScratch};
 use super::spans::{Span, Taps};
 use super::state::{Accepted, StatePart};
-use crate::base::{Error, Result};
+use crate::base::Result;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::conv;
 use std::ops::Range;
@@ -40,20 +41,47 @@ pub struct ShortConv {
 /// Channels that a task computes.
 const PIECE: usize = 512;
 
+impl Net for ShortConv {
+    fn sizes(&self) -> (usize, usize) {
+        (self.shape.state(), self.shape.drafted_row())
+    }
+
+    fn width(&self) -> usize {
+        self.shape.channels
+    }
+
+    fn scratch(&self) -> usize {
+        self.shape.channels
+    }
+
+    fn vectors(&self) -> Vec<&[f32]> {
+        vec![&self.weights]
+    }
+
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
+    }
+
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        Pass::new(at.on, self).advance(at.states, accepted)
+    }
+}
+
 impl Pass<'_, ShortConv> {
-    /// `x` `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
-    pub(super) fn run(
+    /// One input, `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
+    fn run(
         &self,
         StatePart { data, kept, .. }: &mut StatePart,
         scratch: &mut RecurrentScratch,
-        x: &[f32],
+        inputs: &[&[f32]],
         spans: &[Span],
         out: &mut [f32],
     ) -> Result<()> {
         let channels = self.net.shape.channels;
         let rows = out.len() / channels;
+        let &[x] = inputs else { return Err(other_inputs()) };
         if x.len() != rows * 3 * channels || out.len() != rows * channels {
-            return Err(Error::internal("inputs of a short convolution that have another width"));
+            return Err(other_inputs());
         }
         let inputs = scratch.inputs(rows * channels)?;
         let (shared, pieces) = (SharedOut::new(inputs), channels.div_ceil(PIECE));
@@ -90,11 +118,7 @@ impl Pass<'_, ShortConv> {
     }
 
     /// Advances states by drafted rows of the last step.
-    pub(super) fn advance(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        accepted: &[Accepted],
-    ) -> Result<()> {
+    fn advance(&self, StatePart { data, kept, .. }: &mut StatePart, accepted: &[Accepted]) -> Result<()> {
         accepted.iter().try_for_each(|accepted| {
             self.append(data, kept.of(accepted)?, &[Span::of_accepted(accepted)]);
             Ok(())

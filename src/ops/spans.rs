@@ -7,7 +7,7 @@ use crate::base::{Result, reserve};
 use std::ops::Range;
 
 /// Consecutive rows of one sequence.
-pub(super) struct Span<'a> {
+pub struct Span<'a> {
     pub rows: Range<usize>,
     pub slot: u32,
     /// The state before them is zero.

@@ -111,7 +111,7 @@ pub(super) struct States {
 }
 
 /// The states of one layer, or the hidden states.
-pub(super) struct StatePart {
+pub struct StatePart {
     /// `[slots, width]`.
     pub data: Vec<f32>,
     pub kept: Kept,
@@ -119,7 +119,7 @@ pub(super) struct StatePart {
 }
 
 /// What is kept of the last step's drafted rows: `[drafted, width]`.
-pub(super) struct Kept {
+pub struct Kept {
     rows: Vec<f32>,
     width: usize,
 }

@@ -16,7 +16,7 @@ pub enum Weight<'a> {
     /// A norm that follows from another weight: devices need it, counts leave it out.
     Derived(&'a Norm),
     Experts(&'a Experts),
-    Net(&'a Net),
+    Net(&'a dyn Net),
     /// Attention's, one of each head.
     Sinks(&'a [f32]),
     Adapter(&'a Arc<Lora>),
@@ -44,7 +44,7 @@ impl<'a> Weight<'a> {
                 let biases = mixture.products().filter_map(|product| product.bias.as_deref());
                 mixture.scales.as_deref().into_iter().chain(biases).for_each(each);
             }
-            Self::Net(net) => net.vectors().for_each(each),
+            Self::Net(net) => net.vectors().into_iter().for_each(each),
             Self::Sinks(sinks) => each(sinks),
             Self::Table(_) | Self::Derived(_) | Self::Adapter(_) => {}
         }

@@ -214,7 +214,7 @@ fn namespaces_that_nobody_knows() {
         .str("note", "a key without a namespace");
     let gguf = Gguf::from_bytes(Bytes::new(stamped.bytes()), "stamped").expect("a file");
     let said = std::sync::Mutex::new(Vec::new());
-    let log = |_: i32, message: &str| said.lock().unwrap().push(message.to_owned());
+    let log = |_: u32, message: &str| said.lock().unwrap().push(message.to_owned());
     load_checkpoint(&gguf, &Pool::new(1).unwrap(), &log, &mut |_, _| false).expect("load");
     let said = said.into_inner().unwrap();
     let of = |name: &str| said.iter().filter(|line| line.contains(name)).count();

@@ -91,7 +91,7 @@ fn blocks_for_further_tokens_are_left_alone() {
         assert!(run(&more) == without, "{name}");
         let gguf = Gguf::from_bytes(Bytes::new(more.bytes()), "further").unwrap();
         let said = std::sync::Mutex::new(Vec::new());
-        let log = |_: i32, line: &str| said.lock().unwrap().push(line.to_owned());
+        let log = |_: u32, line: &str| said.lock().unwrap().push(line.to_owned());
         let loaded = load_checkpoint(&gguf, &Pool::new(1).unwrap(), &log, &mut |_, _| false).unwrap();
         assert_eq!(loaded.model.facts().layers, 2);
         let said = said.into_inner().unwrap();

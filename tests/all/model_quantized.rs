@@ -170,7 +170,7 @@ fn ranges_of_activations_are_reported_and_not_used() {
         let copy = Copy::of(folder);
         let said = std::sync::Mutex::new(Vec::new());
         let source = Source::parse(Some(&copy.path())).unwrap();
-        let log = |_: i32, message: &str| said.lock().unwrap().push(message.to_owned());
+        let log = |_: u32, message: &str| said.lock().unwrap().push(message.to_owned());
         load(&source, &LoadOptions::default(), &Pool::new(1).unwrap(), &log, &mut |_, _| false).unwrap();
         let said = said.into_inner().unwrap();
         said.iter().filter(|message| message.contains("ranges of activations")).count()

@@ -13,7 +13,7 @@ use crate::model::gguf::Metadata;
 use crate::model::hf::Fields;
 use crate::model::names::Names;
 use crate::ops::pass::{Op, Pass};
-use crate::ops::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD, Net, Norm, Slot};
+use crate::ops::{DeltaNet, DeltaShape, HeadOrder, MAX_HEAD, Norm, Slot};
 use std::sync::Arc;
 
 /// These layers in files that do not give their sizes.
@@ -161,13 +161,13 @@ impl Mixer for DeltaConfig {
             of.linear(pass, from.product(slot, &inputs, hidden, false)?),
             of.linear(pass, from.product(Slot::Gate, &gates, hidden, false)?),
         ];
-        let net = Net::DeltaNet(Arc::new(DeltaNet {
+        let net = Arc::new(DeltaNet {
             shape,
             conv: from.convolution("ssm_conv1d.weight", shape.channels(), shape.kernel)?,
             a,
             dt_bias: from.vector("ssm_dt.bias", heads)?,
             norm: Norm { weight, bias: None, eps: from.rms_eps() },
-        }));
+        });
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs, place, net, to });
         Ok(Mixed { rows, output: "ssm_out", width: shape.values() })

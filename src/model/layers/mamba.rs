@@ -11,7 +11,7 @@ use crate::model::gguf::Metadata;
 use crate::model::hf::{Fields, Multipliers};
 use crate::model::names::Names;
 use crate::ops::pass::{Op, Pass};
-use crate::ops::{MAX_HEAD, Mamba, MambaFactors, MambaNorm, MambaShape, Net, Norm, Slot};
+use crate::ops::{MAX_HEAD, Mamba, MambaFactors, MambaNorm, MambaShape, Norm, Slot};
 use std::sync::Arc;
 
 /// These layers in a family's files.
@@ -240,7 +240,7 @@ impl Mixer for MambaConfig {
         // The gate; x, B and C; the steps
         let input = [("ssm_in", self.shape.inputs())];
         let input = of.linear(pass, from.product(slot, &input, from.hidden(), false)?);
-        let net = Net::Mamba(Arc::new(net(from, self)?));
+        let net = Arc::new(net(from, self)?);
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
         Ok(Mixed { rows, output: "ssm_out", width: self.shape.inner() })

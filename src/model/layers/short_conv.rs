@@ -12,7 +12,7 @@ use crate::model::gguf::Metadata;
 use crate::model::hf::Fields;
 use crate::model::names::Names;
 use crate::ops::pass::{Op, Pass};
-use crate::ops::{ConvShape, Net, ShortConv, Slot};
+use crate::ops::{ConvShape, ShortConv, Slot};
 use std::sync::Arc;
 
 /// These layers in files that do not give their size.
@@ -96,7 +96,7 @@ impl Mixer for ConvShape {
         let input = [("shortconv.in_proj", 3 * self.channels)];
         let input = of.linear(pass, from.product(slot, &input, from.hidden(), false)?);
         let weights = from.convolution("shortconv.conv.weight", self.channels, self.kernel)?;
-        let net = Net::ShortConv(Arc::new(ShortConv { shape: *self, weights }));
+        let net = Arc::new(ShortConv { shape: *self, weights });
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
         Ok(Mixed { rows, output: "shortconv.out_proj", width: self.channels })

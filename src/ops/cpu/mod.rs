@@ -7,11 +7,12 @@ mod run;
 
 use super::lora::LoraScratch;
 use super::mixture::MixtureScratch;
+use super::net::Host;
 use super::pass::{Op, Program, Step};
-use super::recurrence::{Pass, RecurrentScratch};
+use super::recurrence::RecurrentScratch;
 use super::rows::On;
 use super::state::Accepted;
-use super::{AttentionShape, HostMemory, Memory, Net, OpSet, linear};
+use super::{AttentionShape, HostMemory, Memory, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::ternary::Gates;
@@ -85,11 +86,6 @@ impl CpuOps {
     fn on(&self) -> On<'_> {
         On { pool: &self.pool, isa: self.isa }
     }
-
-    /// A layer with a state.
-    fn recurrent<'a, N>(&'a self, net: &'a N) -> Pass<'a, N> {
-        Pass { pool: &self.pool, isa: self.isa, net }
-    }
 }
 
 impl OpSet for CpuOps {
@@ -118,11 +114,7 @@ impl OpSet for CpuOps {
         states.advance_hidden(accepted)?;
         program.recurrent().try_for_each(|(layer, net)| {
             let states = states.layer(layer)?;
-            match net {
-                Net::DeltaNet(net) => self.recurrent(&**net).advance(states, scratch, accepted),
-                Net::ShortConv(net) => self.recurrent(&**net).advance(states, accepted),
-                Net::Mamba(net) => self.recurrent(&**net).advance(states, scratch, accepted),
-            }
+            net.advance(Host { on: self.on(), states, scratch }, accepted)
         })
     }
 

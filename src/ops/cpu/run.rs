@@ -16,7 +16,7 @@ use crate::ops::latent::Heads;
 use crate::ops::lora::Adapted;
 use crate::ops::memory::HostMemory;
 use crate::ops::mixture::Mixture;
-use crate::ops::net::Net;
+use crate::ops::net::{Host, Net, other_inputs};
 use crate::ops::pass::{Attend, Ids, Op, Product, Reg, Step, Sum};
 use crate::ops::spans::Span;
 use crate::ops::tensors;
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
             Op::Attention { qkv, how, to } => self.attention(*qkv, how, Some(*to)),
             Op::Append { qkv, how } => self.attention(*qkv, how, None),
             Op::Encode { qkv, how, to } => self.encode(*qkv, how, *to),
-            Op::Recur { inputs, place, net, to } => self.recur(inputs, *place, net, *to),
+            Op::Recur { inputs, place, net, to } => self.recur(inputs, *place, &**net, *to),
             Op::Experts { x, norm, experts, activation, to } => {
                 self.experts(*x, norm.as_ref(), experts, *activation, *to)
             }
@@ -208,28 +208,25 @@ impl<'a> Run<'a> {
         Encode { pool, isa: *isa, batch, how, table }.run(qkv.data, dims, to.data)
     }
 
-    fn recur(&mut self, inputs: &[Reg], layer: usize, net: &Net, to: Reg) -> Result<()> {
-        let (ops, batch, scratch) = (self.ops, self.step.batch, &mut self.scratch.recurrent);
+    fn recur(&mut self, inputs: &[Reg], layer: usize, net: &dyn Net, to: Reg) -> Result<()> {
+        let (on, batch, scratch) = (self.ops.on(), self.step.batch, &mut self.scratch.recurrent);
         let states = kept(&mut self.memory)?.states.layer(layer)?;
         let spans = match &self.spans {
             Some(spans) => spans,
             None => self.spans.insert(Span::all(batch)?),
         };
         self.registers.make(to, batch.tokens.len())?;
-        match (net, inputs) {
-            (Net::DeltaNet(net), &[mixed, gates]) => {
-                let [mixed, gates, to] = self.registers.of([mixed, gates, to])?;
-                ops.recurrent(&**net).run(states, scratch, mixed.data, gates.data, spans, to.data)
-            }
-            (Net::ShortConv(net), &[x]) => {
+        let at = Host { on, states, scratch };
+        match *inputs {
+            [x] => {
                 let [x, to] = self.registers.of([x, to])?;
-                ops.recurrent(&**net).run(states, scratch, x.data, spans, to.data)
+                net.run(at, &[x.data], spans, to.data)
             }
-            (Net::Mamba(net), &[x]) => {
-                let [x, to] = self.registers.of([x, to])?;
-                ops.recurrent(&**net).run(states, scratch, x.data, spans, to.data)
+            [a, b] => {
+                let [a, b, to] = self.registers.of([a, b, to])?;
+                net.run(at, &[a.data, b.data], spans, to.data)
             }
-            _ => Err(Error::internal(format!("{} inputs of a layer with a state", inputs.len()))),
+            _ => Err(other_inputs()),
         }
     }
 

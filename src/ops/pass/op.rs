@@ -142,7 +142,7 @@ pub enum Op {
     Recur {
         inputs: Vec<Reg>,
         place: usize,
-        net: Net,
+        net: Arc<dyn Net>,
         to: Reg,
     },
     /// The output of a mixture of experts for each row, after `norm` if given.
@@ -379,7 +379,7 @@ impl Op {
     }
 
     /// Calls the function with each weight.
-    pub(in crate::ops) fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
+    pub(crate) fn weights<'a>(&'a self, each: &mut dyn FnMut(Weight<'a>)) {
         if let Some(Product { weights, .. }) = self.product() {
             each(Weight::Product(weights));
             weights.norms.iter().for_each(|norm| each(Weight::Norm(norm)));
@@ -407,7 +407,7 @@ impl Op {
                 latent.products().for_each(|product| each(Weight::Product(product)));
                 each(Weight::Norm(&latent.norm));
             }
-            Self::Recur { net, .. } => each(Weight::Net(net)),
+            Self::Recur { net, .. } => each(Weight::Net(&**net)),
             Self::Experts { norm, experts, .. } => {
                 norms(&mut norm.iter().chain(&experts.router_norm));
                 each(Weight::Experts(experts));

@@ -107,7 +107,7 @@ impl Program {
     }
 
     /// Checks all operations. An error says in which layer the operation is.
-    pub(in crate::ops) fn check(&self, check: impl Fn(&Op) -> Result<()>) -> Result<()> {
+    pub(crate) fn check(&self, check: impl Fn(&Op) -> Result<()>) -> Result<()> {
         let mut layers = 0;
         self.ops.iter().try_for_each(|op| {
             layers += usize::from(matches!(op, Op::Check));
@@ -125,9 +125,9 @@ impl Program {
     }
 
     /// The layers with states, and the states' indices.
-    pub fn recurrent(&self) -> impl Iterator<Item = (usize, &Net)> {
+    pub fn recurrent(&self) -> impl Iterator<Item = (usize, &dyn Net)> {
         self.ops.iter().filter_map(|op| match op {
-            Op::Recur { place, net, .. } => Some((*place, net)),
+            Op::Recur { place, net, .. } => Some((*place, &**net)),
             _ => None,
         })
     }

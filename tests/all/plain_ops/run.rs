@@ -4,6 +4,7 @@ use super::fold::{signed, walsh_hadamard};
 use super::*;
 use bn_engine::ops::pass::{Ids, Input, Op, Product, Program, Reg, Step, Sum};
 use bn_engine::ops::{AttentionShape, Memory, Net, OpSet, Outputs};
+use std::any::Any;
 use std::collections::HashMap;
 
 impl OpSet for PlainOps {
@@ -94,7 +95,7 @@ impl Run<'_> {
                 attention(self.get(qkv), step.batch, self.memory(), place, &step.attention(how)?).unwrap();
                 return Ok(());
             }
-            Op::Recur { inputs, place, net, to } => (to, Ok(self.recur(inputs, *place, net)?)),
+            Op::Recur { inputs, place, net, to } => (to, Ok(self.recur(inputs, *place, &**net)?)),
             Op::Absorb { q, kv, latent, to } => (to, latent::absorb(self.get(q), self.get(kv), latent)),
             Op::Expand { x, latent, to } => (to, latent::expand(self.get(x), latent)),
             Op::Experts { x, norm, experts, activation, to } => {
@@ -151,15 +152,17 @@ impl Run<'_> {
         self.memory.as_deref().expect("a pass with memory")
     }
 
-    fn recur(&mut self, inputs: &[Reg], place: usize, net: &Net) -> Result<Tensor> {
+    fn recur(&mut self, inputs: &[Reg], place: usize, net: &dyn Net) -> Result<Tensor> {
         let (batch, x) = (self.step.batch, &self.values[&inputs[0].index()]);
         let memory = self.memory.as_deref_mut().expect("a pass with memory");
-        match net {
-            Net::DeltaNet(net) => {
-                recurrent::delta_net(x, &self.values[&inputs[1].index()], batch, memory, place, net)
-            }
-            Net::ShortConv(net) => recurrent::short_conv(x, batch, memory, place, net),
-            Net::Mamba(net) => recurrent::mamba(x, batch, memory, place, net),
+        let net: &dyn Any = net;
+        if let Some(net) = net.downcast_ref() {
+            recurrent::delta_net(x, &self.values[&inputs[1].index()], batch, memory, place, net)
+        } else if let Some(net) = net.downcast_ref() {
+            recurrent::short_conv(x, batch, memory, place, net)
+        } else {
+            let net = net.downcast_ref().expect("a kind that this interpreter knows");
+            recurrent::mamba(x, batch, memory, place, net)
         }
     }
 
