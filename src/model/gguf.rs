@@ -503,6 +503,7 @@ impl<'a> Keys<'a> {
     fn unknown(&self) -> Vec<&str> {
         let known = |key: &str| {
             KNOWN.contains(&key)
+                || self.family.recurrent.is_some_and(|kind| kind.gguf_keys().contains(&key))
                 || NEUTRAL_FLOATS.iter().any(|(k, _)| *k == key)
                 || NEUTRAL.iter().any(|(k, _)| *k == key)
         };

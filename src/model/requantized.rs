@@ -13,18 +13,14 @@ use std::sync::Arc;
 
 const EMBEDDING: &str = "token_embd.weight";
 const HEAD: &str = "output.weight";
-/// Small matrices that keep their type. A router of another type would choose other experts; the gates weigh whole
-/// heads and rows, over all later tokens; a convolution is no product.
-const KEPT: [&str; 10] = [
+/// Small matrices that keep their type, beside those of recurrent layers (`Recurrent::small`). A router of another type
+/// would choose other experts; gates weigh whole heads and rows, over all later tokens; a convolution is no product.
+const KEPT: [&str; 6] = [
     "cls.output.weight",
     "per_layer_token_embd.weight",
     ".ffn_gate_inp.weight",
     ".ffn_gate_inp_shexp.weight",
     "_exps.bias",
-    ".ssm_beta.weight",
-    ".ssm_alpha.weight",
-    ".ssm_conv1d.weight",
-    ".shortconv.conv.weight",
     // Taken apart by heads, which panels of rows are not.
     ".attn_kv_b.weight",
 ];
@@ -35,6 +31,7 @@ pub(super) struct Requantized<'a> {
     embedding: WeightType,
     head: WeightType,
     bitnet: bool,
+    small: &'static [&'static str],
 }
 
 impl<'a> Requantized<'a> {
@@ -54,15 +51,17 @@ impl<'a> Requantized<'a> {
                 }
             };
         }
-        let bitnet = weights == WeightType::Ternary && files.config(&|_| ())?.family.ternary;
-        Ok(Self { files, weights, embedding, head, bitnet })
+        let family = files.config(&|_| ())?.family;
+        let bitnet = weights == WeightType::Ternary && family.ternary;
+        let small = family.recurrent.map_or(&[] as &[_], |kind| kind.small());
+        Ok(Self { files, weights, embedding, head, bitnet, small })
     }
 
     fn wanted(&self, tensor: &str) -> WeightType {
         match tensor {
             EMBEDDING => self.embedding,
             HEAD => self.head,
-            _ if KEPT.iter().any(|end| tensor.ends_with(end)) => WeightType::Keep,
+            _ if KEPT.iter().chain(self.small).any(|end| tensor.ends_with(end)) => WeightType::Keep,
             // All other matrices are projections of layers and of experts.
             _ => self.weights,
         }

@@ -9,11 +9,12 @@ use crate::ops::ConvShape;
 /// `Unsupported`, by the name of the first such part.
 pub(super) fn check(c: &DecoderConfig, what: &str) -> Result<()> {
     let mixture = |shared| c.experts.is_some() && c.family.experts.is_some_and(|e| e.shared == shared);
-    let unwritten = c.recurrent.as_ref().is_some_and(|recurrent| !recurrent.is_written());
+    let unwritten = c.recurrent.as_ref().and_then(|recurrent| recurrent.unwritten());
     let beside = c.experts.is_some() || c.family.head_gates;
     let parts = [
         (c.latent.is_some(), "latent attention is"),
-        (unwritten || mixture(SharedExpert::Added), "Granite's mixtures and Mamba-2 are"),
+        (unwritten.is_some(), unwritten.unwrap_or_default()),
+        (mixture(SharedExpert::Added), "Granite's mixtures are"),
         (c.recurrent_as::<ConvShape>().is_some() && beside, "LFM3 and LFM2's mixtures are"),
         (c.global.is_some(), "layers whose heads differ are"),
         (c.family.sinks, "attention sinks are"),

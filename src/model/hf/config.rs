@@ -25,14 +25,10 @@ const IGNORED: &[&str] = &[
     "block_norm_eps",
     "block_out_init_scale",
     "block_use_xavier_init",
-    "conv_dim",
-    "conv_dim_out",
-    "conv_use_xavier_init",
     "eod_token_id",
     "ep_size",
     "experts_per_token",
     "initial_context_length",
-    "mamba_chunk_size",
     "max_window_layers",
     "mlp_only_layers",
     "num_heads",
@@ -70,7 +66,6 @@ const NEUTRAL_FLAGS: &[(&str, bool)] = &[
     ("alibi", false),
     ("use_cla", false),
     ("parallel_attn", false),
-    ("mamba_use_mlp", true),
     ("use_sandwich_norm", true),
     ("use_attention_gate", true),
     ("use_parallel_residual", false),
@@ -134,7 +129,9 @@ impl Config {
             own => own,
         };
         let tied = tied.or(own).unwrap_or(family.defaults.tied);
-        Ok(Self { decoder, quantization, tied, unknown: config.unknown(&[ORDINARY, IGNORED].concat()) })
+        let ignored = family.recurrent.map_or(&[] as &[_], |kind| kind.ignored_keys());
+        let unknown = config.unknown(&[ORDINARY, IGNORED, ignored].concat());
+        Ok(Self { decoder, quantization, tied, unknown })
     }
 }
 
@@ -462,12 +459,6 @@ pub(super) fn key(gguf: &str) -> String {
         "attention.key_length" | "rope.dimension_count" => "head_dim",
         "projection_epsilon" => "quantization_config.rms_norm_eps",
         "attention.sliding_window" => "sliding_window",
-        "ssm.group_count" => "linear_num_key_heads",
-        "ssm.time_step_rank" => "linear_num_value_heads",
-        "ssm.state_size" => "linear_key_head_dim",
-        "ssm.inner_size" => "linear_value_head_dim",
-        "ssm.conv_kernel" => "linear_conv_kernel_dim",
-        "shortconv.l_cache" => "conv_L_cache",
         "nextn_predict_layers" => "mtp_num_hidden_layers",
         "swiglu_clamp_exp" => "swiglu_limit",
         "expert_weights_scale" => "routed_scaling_factor",

@@ -75,6 +75,32 @@ impl Recurrent for DeltaDefaults {
         if self.fused { PAIRS } else { &[] }
     }
 
+    fn small(&self) -> &'static [&'static str] {
+        &[".ssm_beta.weight", ".ssm_alpha.weight", ".ssm_conv1d.weight"]
+    }
+
+    fn gguf_keys(&self) -> &'static [&'static str] {
+        &[
+            EVERY,
+            "ssm.conv_kernel",
+            "ssm.group_count",
+            "ssm.inner_size",
+            "ssm.state_size",
+            "ssm.time_step_rank",
+        ]
+    }
+
+    fn key(&self, gguf: &str) -> Option<&'static str> {
+        Some(match gguf {
+            "ssm.group_count" => "linear_num_key_heads",
+            "ssm.time_step_rank" => "linear_num_value_heads",
+            "ssm.state_size" => "linear_key_head_dim",
+            "ssm.inner_size" => "linear_value_head_dim",
+            "ssm.conv_kernel" => "linear_conv_kernel_dim",
+            _ => return None,
+        })
+    }
+
     fn takes_ternary(&self) -> bool {
         true
     }
@@ -194,8 +220,8 @@ impl Mixer for DeltaConfig {
         }
     }
 
-    fn is_written(&self) -> bool {
-        true
+    fn unwritten(&self) -> Option<&'static str> {
+        None
     }
 
     fn write_tensors(&self, _: &DecoderConfig, family: &Family, add: &mut Add) {

@@ -71,6 +71,18 @@ impl Recurrent for MambaDefaults {
         &[TENSORS]
     }
 
+    fn small(&self) -> &'static [&'static str] {
+        &[".ssm_conv1d.weight"]
+    }
+
+    fn gguf_keys(&self) -> &'static [&'static str] {
+        &["ssm.conv_kernel", "ssm.group_count", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"]
+    }
+
+    fn ignored_keys(&self) -> &'static [&'static str] {
+        &["mamba_chunk_size"]
+    }
+
     fn read_folder(
         &self,
         config: &Fields,
@@ -90,6 +102,10 @@ impl Recurrent for MambaDefaults {
             if config.flag(key)?.unwrap_or(false) {
                 return Err(config.unsupported(key, "biases of Mamba-2's products are not computed"));
             }
+        }
+        const USE_MLP: &str = "mamba_use_mlp";
+        if !config.flag(USE_MLP)?.unwrap_or(true) {
+            return Err(config.unsupported(USE_MLP, "layers without a feed-forward are not computed"));
         }
         let shape = shape(config, hidden)?;
         let factors = Multipliers::read(config, family.multipliers)?;
@@ -244,6 +260,10 @@ impl Mixer for MambaConfig {
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
         Ok(Mixed { rows, output: "ssm_out", width: self.shape.inner() })
+    }
+
+    fn unwritten(&self) -> Option<&'static str> {
+        Some("layers of Mamba-2 are")
     }
 
     fn check_update(&self, c: &DecoderConfig, _: &str, peft: bool) -> std::result::Result<(), &'static str> {

@@ -32,6 +32,17 @@ pub(crate) trait Recurrent: Any + Debug + Sync {
         &[]
     }
 
+    /// Ends of names of small matrices, by GGUF's names, which keep their type at load.
+    fn small(&self) -> &'static [&'static str];
+
+    /// Keys of GGUF's files that are read.
+    fn gguf_keys(&self) -> &'static [&'static str];
+
+    /// Keys of a `config.json` that do not affect the arithmetic.
+    fn ignored_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether packed ternary weights of such models are read.
     fn takes_ternary(&self) -> bool {
         false
@@ -51,9 +62,7 @@ pub(crate) trait Recurrent: Any + Debug + Sync {
     -> Result<Option<Arc<dyn Mixer>>>;
 
     /// The key of a `config.json` for one of GGUF's.
-    fn key(&self, _gguf: &str) -> Option<&'static str> {
-        None
-    }
+    fn key(&self, gguf: &str) -> Option<&'static str>;
 
     /// The keys of a GGUF file of the family whose layers are all of attention.
     fn keys_without(&self) -> Vec<(&'static str, Meta)> {
@@ -90,10 +99,8 @@ pub(crate) trait Mixer: Any + Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether `export` writes these layers.
-    fn is_written(&self) -> bool {
-        false
-    }
+    /// Why `export` does not write these layers, as the beginning of a sentence that ends with `not written`.
+    fn unwritten(&self) -> Option<&'static str>;
 
     /// Adds the tensors of a layer in files of `family`.
     fn write_tensors(&self, _c: &DecoderConfig, _family: &Family, _add: &mut Add) {}

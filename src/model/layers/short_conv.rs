@@ -38,6 +38,22 @@ impl Recurrent for ConvDefaults {
         &[TENSORS]
     }
 
+    fn small(&self) -> &'static [&'static str] {
+        &[".shortconv.conv.weight"]
+    }
+
+    fn gguf_keys(&self) -> &'static [&'static str] {
+        &[KERNEL_KEY]
+    }
+
+    fn ignored_keys(&self) -> &'static [&'static str] {
+        &["conv_dim", "conv_dim_out", "conv_use_xavier_init"]
+    }
+
+    fn key(&self, gguf: &str) -> Option<&'static str> {
+        (gguf == KERNEL_KEY).then_some("conv_L_cache")
+    }
+
     fn read_folder(
         &self,
         config: &Fields,
@@ -102,8 +118,8 @@ impl Mixer for ConvShape {
         Ok(Mixed { rows, output: "shortconv.out_proj", width: self.channels })
     }
 
-    fn is_written(&self) -> bool {
-        true
+    fn unwritten(&self) -> Option<&'static str> {
+        None
     }
 
     fn write_tensors(&self, c: &DecoderConfig, _: &Family, add: &mut Add) {
