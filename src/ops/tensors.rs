@@ -28,20 +28,23 @@ pub(super) fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> R
     }
 }
 
-/// Like `read_bytes`, for a function that changes the bytes.
-pub(super) fn update_bytes<T>(x: &Tensor, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+/// A view of a tensor's first element, for `update_bytes`.
+pub(super) fn first(x: &Tensor) -> Result<Tensor> {
+    ours(x.flatten_all().and_then(|flat| flat.narrow(0, 0, 1)))
+}
+
+/// Like `read_bytes`, for a function that changes the bytes. `first` is a view of the tensor's first element: candle
+/// looks for overlaps in the layout of what it changes, which allocates for dimensions above 1.
+pub(super) fn update_bytes<T>(first: &Tensor, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
     fn of<T: WithDType>(data: &mut [T]) -> &mut [u8] {
         // SAFETY: numbers have no padding and any bits are a valid number, so they can be read and written as bytes.
         unsafe { std::slice::from_raw_parts_mut(data.as_mut_ptr().cast(), size_of_val(data)) }
     }
-    in_place(x, |storage, layout| {
-        let span = |len| span(layout, len);
-        match storage {
-            CpuStorage::F32(data) => span(data.len()).and_then(|span| f(of(&mut data[span]))),
-            CpuStorage::F16(data) => span(data.len()).and_then(|span| f(of(&mut data[span]))),
-            CpuStorage::U8(data) => span(data.len()).and_then(|span| f(&mut data[span])),
-            _ => Err(not("F32, F16 or bytes", layout)),
-        }
+    in_place(first, |storage, layout| match storage {
+        CpuStorage::F32(data) => f(of(data)),
+        CpuStorage::F16(data) => f(of(data)),
+        CpuStorage::U8(data) => f(data),
+        _ => Err(not("F32, F16 or bytes", layout)),
     })
 }
 

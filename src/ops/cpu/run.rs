@@ -185,18 +185,18 @@ impl<'a> Run<'a> {
     fn attention(&mut self, qkv: Reg, how: &Attend, to: Option<Reg>) -> Result<()> {
         let (step, CpuOps { pool, isa, .. }) = (self.step, self.ops);
         let (paging, place, isa) = (step.paging(how)?, how.place, *isa);
-        let (cache, how) = (kept(&mut self.memory)?.layer(place)?, &step.attention(how)?);
+        let (memory, how) = (kept(&mut self.memory)?, &step.attention(how)?);
         let Scratch { angles, pieces, .. } = &mut *self.scratch;
         let table = angles.of(pool, step.batch, how.rope);
         let write = KvWrite { pool, isa, paging, how, table };
         if !how.shared {
             let [qkv] = self.registers.of([qkv])?;
-            tensors::update_bytes(cache, |kv| write.run(kv, qkv.data, qkv.dims()))?;
+            memory.update(place, |kv| write.run(kv, qkv.data, qkv.dims()))?;
         }
         let Some(to) = to else { return Ok(()) };
         let [qkv, to] = self.registers.made(paging.rows(), [qkv], to)?;
         let attend = attention::Attend { pool, isa, paging, how, table, pieces };
-        tensors::read_bytes(cache, |kv| attend.run(kv, qkv.data, qkv.dims(), to.data))
+        tensors::read_bytes(memory.layer(place)?, |kv| attend.run(kv, qkv.data, qkv.dims(), to.data))
     }
 
     fn encode(&mut self, qkv: Reg, how: &Attend, to: Reg) -> Result<()> {
