@@ -154,67 +154,30 @@ pub(crate) fn plan(
     max_sequence: usize,
     lacking: u64,
 ) -> Result<(MemoryPlan, Claim)> {
-    let model = &*loaded.model;
-    let (batch, limit) = (config.max_batch_size as usize, config.memory_limit_bytes);
-    let block_size = config.kv_block_size as usize;
-    let (weights, workspace) = (weight_bytes(loaded), workspace_bytes(config, loaded, backend, max_sequence));
-    let kv_type = kv_type(config, model)?;
-    let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
-    let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
-    let (weights, workspace) = (weights + draft.weights, workspace + draft.workspace);
-    let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)? + draft.block;
-    // A device allocates memory at once; the CPU's memory counts as used when it is first written.
-    let (free, untouched) = match backend.ops.free_bytes() {
-        Some(free) => (beside_weights(free? as u64, lacking)?, 0),
-        None => (free_memory(), block),
+    let need = Need::new(config, loaded, backend, devices, max_sequence, lacking)?;
+    let (untouched, claimed): (u64, fn(u64) -> u64) = match backend.on_device {
+        // A device allocates memory at once; the CPU's memory counts as used when it is first written.
+        true => (0, |_| 0),
+        false => (need.block, |others| others),
     };
-    let free = free.saturating_sub(workspace);
-    let requests = requests_bytes(config, loaded);
-    let kv_cache = config.kv_cache_bytes;
-    let explicit = config.context_length != 0;
-    let need = Need {
-        place: if backend.on_device { "the device" } else { "this machine" },
-        weights,
-        workspace,
-        states: 0,
-        block,
-        index: PrefixCache::block_bytes(block_size) as u64
-            + kv_events::block_bytes(config.kv_events_capacity, devices)
-            + u64::from(config.draft_model.is_some()),
-        limit,
-        free,
-        requests,
-        adapters: config.adapter_bytes,
-        kv_cache,
-        max_sequence,
-        explicit,
-        block_size,
-        batch,
-    };
-    let claimed = |others| if backend.on_device { 0 } else { others };
     let states = Cell::new(StatePlan::default());
     let (blocks, claim) = CLAIMS.claim(untouched, &|| states.get().bytes, |others| {
-        let (plan, blocks) = need.divide(config, model.state_shape(), claimed(others))?;
+        let (plan, blocks) = need.divide(config, loaded.model.state_shape(), claimed(others))?;
         states.set(plan);
         Ok(blocks)
     })?;
-    let states = states.get();
-    let max_sequence = max_sequence.min(blocks.saturating_mul(block_size));
-    let kv = blocks as u64 * block;
-    Ok((
-        MemoryPlan {
-            weights,
-            workspace,
-            kv,
-            index: blocks as u64 * need.index,
-            kv_type,
-            blocks,
-            states,
-            max_sequence,
-            limit,
-        },
-        claim,
-    ))
+    let plan = MemoryPlan {
+        weights: need.weights,
+        workspace: need.workspace,
+        kv: blocks as u64 * need.block,
+        index: blocks as u64 * need.index,
+        kv_type: kv_type(config, &*loaded.model)?,
+        blocks,
+        states: states.get(),
+        max_sequence: max_sequence.min(blocks.saturating_mul(need.block_size)),
+        limit: need.limit,
+    };
+    Ok((plan, claim))
 }
 
 /// Free bytes of a device after the weights that are still to come.
@@ -324,6 +287,45 @@ pub(crate) fn longest_token(loaded: &Loaded) -> usize {
 }
 
 impl Need {
+    /// See `plan`.
+    fn new(
+        config: &EngineConfig,
+        loaded: &Loaded,
+        backend: &Backend,
+        devices: usize,
+        max_sequence: usize,
+        lacking: u64,
+    ) -> Result<Self> {
+        let (model, block_size) = (&*loaded.model, config.kv_block_size as usize);
+        let block = cache::bytes_per_block(model.kv_shape(), kv_type(config, model)?, block_size)?;
+        let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
+        let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
+        let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace;
+        let free = match backend.ops.free_bytes() {
+            Some(free) => beside_weights(free? as u64, lacking)?,
+            None => free_memory(),
+        };
+        Ok(Self {
+            place: if backend.on_device { "the device" } else { "this machine" },
+            weights: weight_bytes(loaded) + draft.weights,
+            workspace,
+            states: 0,
+            block: block + draft.block,
+            index: PrefixCache::block_bytes(block_size) as u64
+                + kv_events::block_bytes(config.kv_events_capacity, devices)
+                + u64::from(config.draft_model.is_some()),
+            limit: config.memory_limit_bytes,
+            free: free.saturating_sub(workspace),
+            requests: requests_bytes(config, loaded),
+            adapters: config.adapter_bytes,
+            kv_cache: config.kv_cache_bytes,
+            max_sequence,
+            explicit: config.context_length != 0,
+            block_size,
+            batch: config.max_batch_size as usize,
+        })
+    }
+
     fn one_sequence(&self) -> usize {
         self.max_sequence.div_ceil(self.block_size)
     }
