@@ -157,6 +157,9 @@ pub(super) struct Routes {
     sums: Vec<f32>,
 }
 
+/// Name of the lists in errors.
+const WHAT: &str = "a step's experts";
+
 impl Routes {
     /// Chooses the experts of each row of `logits` `[rows, experts]`. Of equal scores the lower index is chosen. A row
     /// that has a logit that is not a number chooses the experts that come first, and its result is no number either.
@@ -174,15 +177,12 @@ impl Routes {
             return Err(Error::internal(format!("{used} of {experts} experts")));
         }
         self.used = used;
-        let Self {
-            starts, busy, rows: sorted, weights, entries, chosen, probabilities, scores, sums, ..
-        } = self;
-        let what = "a step's experts";
-        emptied(chosen, rows * used, what)?;
-        emptied(probabilities, experts, what)?;
-        emptied(scores, experts, what)?;
-        emptied(sums, choice.groups.map_or(0, |groups| groups.count), what)?;
-        emptied(starts, experts + 1, what)?;
+        let Self { starts, chosen, probabilities, scores, sums, .. } = self;
+        emptied(chosen, rows * used, WHAT)?;
+        emptied(probabilities, experts, WHAT)?;
+        emptied(scores, experts, WHAT)?;
+        emptied(sums, choice.groups.map_or(0, |groups| groups.count), WHAT)?;
+        emptied(starts, experts + 1, WHAT)?;
         starts.resize(experts + 1, 0);
         for row in logits.chunks_exact(experts) {
             probabilities.clear();
@@ -205,27 +205,33 @@ impl Routes {
             let scale = |expert: u32| choice.scale * scales.map_or(1.0, |scales| scales[expert as usize]);
             own.iter_mut().for_each(|(expert, weight)| *weight = *weight / sum * scale(*expert));
         }
-        emptied(busy, experts, what)?;
+        self.group(experts)
+    }
+
+    /// Groups the entries of `chosen` by expert. `starts[e + 1]`: the number of those of expert `e`.
+    fn group(&mut self, experts: usize) -> Result<()> {
+        let Self { used, starts, busy, rows: sorted, weights, entries, chosen, .. } = self;
+        emptied(busy, experts, WHAT)?;
         busy.extend((0..experts).filter(|e| starts[e + 1] > 0));
         (0..experts).for_each(|e| starts[e + 1] += starts[e]);
-        emptied(sorted, chosen.len(), what)?;
+        emptied(sorted, chosen.len(), WHAT)?;
         sorted.resize(chosen.len(), 0);
-        emptied(weights, chosen.len(), what)?;
+        emptied(weights, chosen.len(), WHAT)?;
         weights.resize(chosen.len(), 0.0);
         for (n, (expert, weight)) in chosen.iter().enumerate() {
             let place = &mut starts[*expert as usize];
-            (sorted[*place], weights[*place]) = ((n / used) as u32, *weight);
+            (sorted[*place], weights[*place]) = ((n / *used) as u32, *weight);
             *place += 1;
         }
         starts.rotate_right(1);
         starts[0] = 0;
-        emptied(entries, sorted.len(), what)?;
+        emptied(entries, sorted.len(), WHAT)?;
         entries.resize(sorted.len(), 0);
         // The entries of a row are met in ascending order of experts: the row's last place counts those so far.
         for (entry, row) in sorted.iter().enumerate() {
-            let of_row = &mut entries[*row as usize * used..][..used];
-            let count = of_row[used - 1] as usize;
-            of_row[used - 1] += 1;
+            let of_row = &mut entries[*row as usize * *used..][..*used];
+            let count = of_row[*used - 1] as usize;
+            of_row[*used - 1] += 1;
             of_row[count] = entry as u32;
         }
         Ok(())
