@@ -137,13 +137,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
                 scale = S::Floats::halves(&rows, 66 * b + 64);
             }
             for t in 0..T {
-                // In a TQ2_0 block, a lane sums 32 products and is at most 8192 in magnitude; two lanes are at most
-                // 16384.
-                let mut dots = fours(&all[t][..4], K::SCALED);
-                if S::ROWS > 4 {
-                    dots = S::rows(dots, fours(&all[t][4..], K::SCALED));
-                }
-                let dots = dots.plus(S::splat(-sums[t][b])).to_f32();
+                let dots = by_row::<S, K>(&all[t]).plus(S::splat(-sums[t][b])).to_f32();
                 totals[t] = match K::SCALED {
                     true => totals[t].add(dots.mul(scale)),
                     false => dots,
@@ -275,6 +269,17 @@ impl Ahead {
     fn fetch<S: Set>(&mut self) {
         S::Floats::fetch_lines(self.rows[self.row % 16], self.row_bytes);
         self.row += 1;
+    }
+}
+
+/// Adds up the lanes of each row.
+#[inline(always)]
+unsafe fn by_row<S: Set, K: Kind>(lanes: &[S; 8]) -> S {
+    // SAFETY: the caller has the instructions.
+    unsafe {
+        // In a TQ2_0 block, a lane sums 32 products and is at most 8192 in magnitude; two lanes are at most 16384.
+        let low = fours(&lanes[..4], K::SCALED);
+        if S::ROWS > 4 { S::rows(low, fours(&lanes[4..], K::SCALED)) } else { low }
     }
 }
 
