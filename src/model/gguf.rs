@@ -223,11 +223,7 @@ impl<'a> Keys<'a> {
         self.refuse_features()?;
         let hidden = self.size("embedding_length", None)?;
         self.names.within("embedding_length", hidden, HIDDEN)?;
-        let blocks = self.size("block_count", None)?;
-        self.names.within("block_count", blocks, LAYERS)?;
-        let further = self.size(NEXTN, Some(0))?;
-        self.names.within(NEXTN, further, 0..=blocks - 1)?;
-        let layers = blocks - further;
+        let (layers, further) = self.layers()?;
         let context_length = self.size("context_length", None)?;
         let rms_eps = self.gguf.get(&self.full(self.family.eps_key()))?;
         let (latent, mut attention) = self.heads_of(hidden, layers, rms_eps)?;
@@ -288,6 +284,15 @@ impl<'a> Keys<'a> {
             sampling: SamplingDefaults::default(),
         };
         config.check(self.names).map(|()| config)
+    }
+
+    /// Number of the model's layers, and of the blocks after them that predict further tokens.
+    fn layers(&self) -> Result<(usize, usize)> {
+        let blocks = self.size("block_count", None)?;
+        self.names.within("block_count", blocks, LAYERS)?;
+        let further = self.size(NEXTN, Some(0))?;
+        self.names.within(NEXTN, further, 0..=blocks - 1)?;
+        Ok((blocks - further, further))
     }
 
     fn heads(&self) -> Result<usize> {
