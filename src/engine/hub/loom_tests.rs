@@ -4,6 +4,8 @@
 use super::support::*;
 use super::*;
 use loom::thread;
+use std::collections::VecDeque;
+use std::time::Duration;
 
 /// Polls until the terminal event and returns the text.
 fn drain(hub: &TestHub, which: Which) -> String {

@@ -1,6 +1,7 @@
 //! Takes events out of the hub: polls of one request or of any, and the ownership of polled events.
 
 use super::*;
+use std::time::Duration;
 use std::time::Instant;
 
 impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {

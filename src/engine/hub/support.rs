@@ -5,6 +5,7 @@ use super::*;
 use crate::base::sync::Arc;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicUsize};
+use std::collections::VecDeque;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 

@@ -3,7 +3,9 @@ use super::slots::lease_bytes;
 use super::support::*;
 use super::*;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::thread;
+use std::time::Duration;
 
 /// Polls, gives the events back, and returns the texts.
 fn poll(hub: &TestHub, which: Which) -> Result<Vec<String>> {
