@@ -1,19 +1,17 @@
 //! The host of a world: its requests, the events it received, and the leases it still holds.
 
-use super::machine::{self, Fault};
 use super::request::Asked;
 use super::setting::Setting;
 use super::tally::Tally;
+use crate::base::Status;
 use crate::base::clock::{fake, now_ns};
 use crate::base::error::refusals;
-use crate::base::{Result, Status, panics};
 use crate::engine::api::*;
 use crate::engine::core::Shared;
 use crate::engine::handle::Engine;
 use crate::engine::hub::slots::lease_bytes;
 use crate::engine::hub::{Phase, SetAside};
 use crate::kernels::isa;
-use crate::ops::RaggedBatch;
 use crate::rng::{Rng, mix};
 use crate::sample::Sampler;
 use std::collections::BTreeMap;
@@ -58,8 +56,8 @@ pub struct Host {
     told: Vec<Vec<RequestId>>,
     /// The replica whose turn it is, and the requests whose end was requested before: it must end them before the
     /// next pass.
-    replica: usize,
-    ending: Vec<RequestId>,
+    pub replica: usize,
+    pub ending: Vec<RequestId>,
     /// This turn began in a pause of the engine.
     pub held_still: bool,
     pub prompts: Vec<Vec<u32>>,
@@ -78,12 +76,12 @@ pub struct Host {
     /// Number of sequences of a pass that was stopped.
     pub stopped: Option<usize>,
     /// All requests were told to end during this pass.
-    all: bool,
+    pub all: bool,
     /// New requests have the lowest priority, so that they rank behind all earlier ones.
     pub last: bool,
     /// Number of passes with one sequence that are likely to fail, because these sequences failed together.
-    angry: usize,
-    again: bool,
+    pub angry: usize,
+    pub again: bool,
     /// Number of requests that a fault has certainly ended, and number that a fault may have ended.
     pub hits: u64,
     pub grazes: u64,
@@ -153,7 +151,7 @@ impl Host {
         self.told.iter_mut().for_each(|told| told.push(id));
     }
 
-    fn chance(&mut self, one_in: u64) -> bool {
+    pub fn chance(&mut self, one_in: u64) -> bool {
         one_in > 0 && self.rng.one_in(one_in)
     }
 
@@ -436,7 +434,7 @@ impl Host {
         }
     }
 
-    fn cancel_all(&mut self) {
+    pub fn cancel_all(&mut self) {
         self.engine.cancel(Which::Any).unwrap();
         self.note_end_of_all();
         self.tally.count("cancels of all");
@@ -469,132 +467,5 @@ impl Host {
         }
         self.check();
         some
-    }
-
-    /// Chooses the fault of the pass that runs `batch`, and its duration. The host acts meanwhile.
-    pub fn pass(&mut self, batch: &RaggedBatch) -> Fault {
-        let [each, row] = self.setting.cost;
-        let mut ns = (each + row * batch.tokens.len() as u64) * (95 + self.rng.below(11)) / 100;
-        if self.rng.one_in(300) {
-            ns *= 50;
-            self.tally.count("slow passes");
-        }
-        self.move_clock(ns / 2);
-        let hub = &self.shared.hub;
-        let live = |id: &&RequestId| {
-            let own = hub.replica_of(**id) == Some(self.replica);
-            own && hub.stage(**id).is_ok_and(|stage| stage != Stage::Finished)
-        };
-        if let Some(id) = self.ending.iter().find(live).filter(|_| !machine::is_probe(batch)) {
-            self.broken.get_or_insert(format!("{id:?} waits for the end of a pass to end"));
-        }
-        self.check_hold(batch);
-        self.all = false;
-        // The host may call `facts`, which panics while the engine dies.
-        if !self.faults_off && !machine::is_dying() && self.rng.one_in(6) {
-            self.tally.count("acts during a pass");
-            if let Err(text) = panics::catch(|| self.act()) {
-                self.broken.get_or_insert(text);
-            }
-        }
-        if self.angry > 0 && self.rng.one_in(8) {
-            self.cancel_all();
-        }
-        self.move_clock(ns / 2);
-        self.fault(batch)
-    }
-
-    fn fault(&mut self, batch: &RaggedBatch) -> Fault {
-        if self.sick == Some(self.replica) {
-            self.tally.count("passes of the sick");
-            self.again = false;
-            return Fault::Error;
-        }
-        let lone = batch.seqs.len() == 1;
-        let angry = lone && self.angry > 0;
-        self.again = self.angry > 0;
-        self.angry = self.angry.saturating_sub(1);
-        let chance = match self.setting.faults {
-            _ if angry => 3,
-            faults if machine::is_probe(batch) => faults.min(10),
-            faults => faults,
-        };
-        if self.faults_off || !self.chance(chance) {
-            return Fault::None;
-        }
-        if !lone {
-            self.angry = batch.seqs.len();
-        }
-        let (logits, hidden) = (batch.logits_rows.len() as u64, batch.hidden_rows.len() as u64);
-        match self.rng.below(6) {
-            0 => Fault::Panic,
-            1 | 2 if logits > 0 => {
-                let value = *self.rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
-                Fault::Logits(self.rng.below(logits) as usize, value)
-            }
-            3 if hidden > 0 => Fault::Hidden(self.rng.below(16 * hidden) as usize),
-            _ => Fault::Error,
-        }
-    }
-
-    /// Returns whether the states of this many sequences cannot be advanced by their drafts.
-    pub fn keeps_states(&mut self, sequences: usize) -> bool {
-        let keeps = self.fails("states that were not advanced");
-        self.grazes += if keeps { sequences as u64 } else { 0 };
-        keeps
-    }
-
-    /// Returns whether a fault strikes, and counts it as `what`.
-    pub fn fails(&mut self, what: &'static str) -> bool {
-        let fails = !self.faults_off && self.chance(self.setting.faults);
-        self.tally.more(what, fails.into());
-        fails
-    }
-
-    /// Records how a pass without an early fault ended.
-    pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
-        let sequences = batch.seqs.len();
-        self.stopped = None;
-        if result.is_ok() && self.all && !machine::is_probe(batch) {
-            self.broken.get_or_insert("the pass went on for nobody".into());
-        }
-        match result {
-            Ok(()) => self.tally.count("passes that ended"),
-            Err(error) if error.status == Status::Cancelled => {
-                self.stopped = (!self.again).then_some(sequences);
-                self.tally.count("passes that were stopped");
-            }
-            // Memory was refused, so each of the sequences runs alone now.
-            Err(_) => self.angry = sequences,
-        }
-    }
-
-    /// Counts a fault that took effect.
-    pub fn struck(&mut self, fault: Fault, batch: &RaggedBatch) {
-        let lone = batch.seqs.len() == 1;
-        match fault {
-            Fault::None => {}
-            Fault::Error | Fault::Panic if machine::is_probe(batch) => {
-                // A single row of a prompt may look like a decode row.
-                self.grazes += u64::from(batch.tokens.len() == 1);
-                self.tally.count("probes that failed");
-            }
-            Fault::Error | Fault::Panic => {
-                self.hits += u64::from(lone);
-                self.tally.more("lone passes that failed", lone.into());
-                let how = if fault == Fault::Error { "passes that failed" } else { "passes that panicked" };
-                self.tally.count(how);
-            }
-            Fault::Logits(row, value) => {
-                // Only a sequence's first row is certain to be sampled; a draft's row may be skipped.
-                let sure = machine::is_first(batch, row);
-                (self.hits, self.grazes) = (self.hits + u64::from(sure), self.grazes + u64::from(!sure));
-                self.tally.count(if value.is_nan() { "passes with NaN" } else { "passes with infinity" });
-            }
-            Fault::Hidden(_) => {
-                self.grazes += 1;
-                self.tally.count("embeddings with NaN");
-            }
-        }
     }
 }
