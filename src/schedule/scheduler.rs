@@ -434,10 +434,9 @@ impl Scheduler {
         self.slots.get(seq).map_or(0, |slot| slot.preemptions)
     }
 
-    /// Waiting sequences, in order, that have never run and do not wait for a prefix that another one computes.
-    pub fn untouched(&self) -> impl Iterator<Item = SeqId> + '_ {
-        let untouched = |slot: &SequenceSlot| !slot.admitted && slot.leader.is_none();
-        self.waiting.iter().filter(move |&seq| untouched(&self.slots[seq]))
+    /// Running sequences, each with the number of positions that are in its blocks.
+    pub fn running(&self) -> impl Iterator<Item = (SeqId, u32)> + '_ {
+        self.running.iter().map(move |seq| (seq, self.slots[seq].computed))
     }
 
     pub fn counts(&self) -> Counts {

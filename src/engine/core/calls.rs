@@ -21,16 +21,10 @@ impl Work {
     }
 }
 
-impl From<Box<Sequence>> for Work {
-    fn from(sequence: Box<Sequence>) -> Self {
-        Self::Sequence(sequence)
-    }
-}
-
 impl Cargo for Work {
-    fn name(&mut self, id: RequestId) {
+    fn assign(&mut self, id: RequestId, tokens: u64) {
         if let Self::Sequence(sequence) = self {
-            sequence.id = id;
+            (sequence.id, sequence.placement.owed) = (id, tokens);
         }
     }
 

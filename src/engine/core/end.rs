@@ -1,4 +1,5 @@
-//! The end of an engine thread: each of its requests gets a terminal event or goes to another thread.
+//! The end of an engine thread: each of its requests gets a terminal event or goes to another thread. A thread whose
+//! passes fail hands requests on, too.
 
 use super::*;
 
@@ -19,6 +20,19 @@ impl Core {
         shared.kv_events.forget(number);
         shared.recorder.part(number);
         shared.hub.part(number, outcome.is_err());
+    }
+
+    /// Hands on the requests that never ran, except those of sessions.
+    pub(super) fn hand_on(&mut self) {
+        for seq in self.sequences.slots() {
+            let goes = |own: &Sequence| !own.times.was_admitted() && own.placement.session.is_none();
+            if self.sequences.get(seq).is_some_and(goes) {
+                self.scheduler.cancel(seq, &self.sequences);
+                let gone = self.sequences.remove(seq).into_iter();
+                let handed_on = &mut self.outbox.share.handed_on;
+                handed_on.extend(gone.map(|sequence| (sequence.id, Work::Sequence(sequence))));
+            }
+        }
     }
 
     /// After a panic in the loop: gives every request a terminal event, wherever the request is at the
@@ -43,7 +57,7 @@ impl Core {
         }
         for sequence in sequences {
             if others && !sequence.times.was_admitted() {
-                self.outbox.share.migrate(None, sequence);
+                self.outbox.share.handed_on.push((sequence.id, Work::Sequence(sequence)));
                 continue;
             }
             let slot = sequence.id.slot();

@@ -12,7 +12,6 @@ use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
-use crate::engine::replicas::balance::Migration;
 use crate::engine::replicas::replica::Replica;
 use crate::engine::request::adapters::Adapted;
 use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
@@ -116,6 +115,9 @@ impl Core {
         let sequences = Sequences::new(queue_capacity)?;
         reserve(&mut outbox.events, queue_capacity, QUEUE)?;
         reserve(&mut record.ends, queue_capacity, QUEUE)?;
+        if shared.hub.threads() > 1 {
+            reserve(&mut outbox.share.handed_on, queue_capacity, QUEUE)?;
+        }
         reserve(&mut outbox.admitted, max_batch_size, BATCH)?;
         reserve(&mut record.waits, max_batch_size, BATCH)?;
         reserve(&mut record.gaps, logits_rows(config), BATCH)?;
@@ -169,7 +171,7 @@ impl Core {
             self.expire(now);
             self.pace();
             // Events from commands and deadlines are published before a pass, which may be long.
-            if self.outbox.events.is_empty() && self.outbox.share.migrated.is_empty() {
+            if self.outbox.events.is_empty() {
                 break now;
             }
             self.exchange(Rest::None);
@@ -222,7 +224,7 @@ impl Core {
 
     /// Publishes the load, the statistics and the KV events.
     fn publish(&mut self) {
-        self.outbox.share.load = self.replica.load(&self.scheduler, self.sequences.len());
+        self.outbox.share.load = self.replica.load(&self.scheduler, &self.sequences);
         self.record.gates = self.backend.ops.gates();
         self.shared.recorder.record(self.number, &mut self.record, self.scheduler.snapshot());
         self.shared.kv_events.take_from(self.number, self.scheduler.cache_mut());
@@ -242,10 +244,6 @@ impl Core {
             Command::Resume(_) => {}
             Command::EndAll { shutdown: true } => self.end_all("the engine is shutting down"),
             Command::EndAll { shutdown: false } => self.end_all("cancelled by the host"),
-            Command::Migrate(migration) => {
-                self.outbox.share.migration_done = true;
-                self.migrate(migration);
-            }
         }
     }
 
@@ -314,7 +312,6 @@ impl Core {
             !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
             "active sequences, and nothing to do"
         );
-        self.replica.pass_over(&self.scheduler, &self.sequences);
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
@@ -355,13 +352,9 @@ impl Core {
         }
         self.ended = ended;
         self.plan = plan;
-        self.replica.examine(&self.shared.log).into_iter().for_each(|migration| self.migrate(migration));
-    }
-
-    /// Hands waiting requests on.
-    fn migrate(&mut self, migration: Migration) {
-        let Self { replica, scheduler, sequences, outbox, .. } = self;
-        replica.migrate(migration, scheduler, sequences, &mut outbox.share);
+        if self.replica.became_sick(&self.shared.log) {
+            self.hand_on();
+        }
     }
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {

@@ -108,7 +108,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         out.admitted.drain(..).for_each(|slot| state.slots.admit(slot));
         let State { slots, team, ending, .. } = &mut *state;
         for (slot, event) in out.events.drain(..) {
-            slots.accept(slot, event).into_iter().for_each(|assignment| team.done(assignment));
+            slots.accept(slot, event).into_iter().for_each(|assignment| team.balance.end(assignment));
         }
         // Ended requests have returned memory.
         if slots.usage().reserved < reserved {
@@ -138,7 +138,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             match command {
                 Command::End(id) => show(Some(*id)),
                 Command::EndAll { .. } => show(None),
-                Command::Start(_) | Command::Resume(_) | Command::Migrate(_) => {}
+                Command::Start(_) | Command::Resume(_) => {}
             }
         }
     }

@@ -243,7 +243,7 @@ fn loom_the_end_wakes_an_edge_triggered_loop_that_stopped_at_a_short_count() {
     });
 }
 
-/// Replica 1 hands a request on to replica 0 while the host cancels it. The replica that has it in the end
+/// Replica 1 fails and hands a request on to replica 0 while the host cancels it. The replica that has it in the end
 /// must learn of the cancel.
 #[test]
 fn loom_a_cancel_finds_a_request_that_is_moved() {
@@ -260,7 +260,8 @@ fn loom_a_cancel_finds_a_request_that_is_moved() {
             thread::spawn(move || hub.cancel(Which::One(id)).unwrap())
         };
         let mut out = Outbox::default();
-        out.share.migrated.push((Some(0), id, Parcel(id)));
+        out.share.load.sick = true;
+        out.share.handed_on.push((id, Parcel(id)));
         let told = exchange_of(&hub, 1, out, Rest::None).1;
         let mut seen = Vec::new();
         while seen.len() < 2 {

@@ -130,7 +130,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             let State { slots, team, .. } = &mut *state;
             let assignment = team.choose(&cargo, before);
             let id = slots.open(info, assignment);
-            cargo.name(id);
+            cargo.assign(id, assignment.tokens);
             ids.push(id);
             team.send(assignment.thread, Command::Start(cargo));
             before = Some(assignment.thread);
@@ -317,7 +317,7 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
     /// others; the hub is then closing.
     pub fn retire(&self, thread: usize) -> bool {
         let mut state = self.state.lock();
-        let others = state.team.close(thread);
+        let others = state.team.balance.close(thread);
         if !others {
             state.phase = state.phase.max(Phase::Closing);
         }
@@ -386,8 +386,8 @@ impl<E: Merge, C: Cargo> State<E, C> {
     /// Reserves room for `n` more requests and, for each, commands to start it, to resume it and to end it.
     fn make_room(&mut self, n: usize) -> Result<()> {
         self.slots.make_room(n)?;
-        // Two more commands: one to end all requests, one to migrate some.
-        self.team.make_room(3 * n + 2 * self.slots.usage().unfinished + 2)
+        // One more command ends all requests.
+        self.team.make_room(3 * n + 2 * self.slots.usage().unfinished + 1)
     }
 
     fn open(&self) -> Result<()> {

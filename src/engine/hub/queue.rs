@@ -2,7 +2,6 @@
 
 use super::ids::RequestId;
 use crate::base::sync::Condvar;
-use crate::engine::replicas::balance::Migration;
 use std::collections::VecDeque;
 
 #[cfg(loom)]
@@ -22,8 +21,6 @@ pub enum Command<C> {
     EndAll {
         shutdown: bool,
     },
-    /// Hands waiting requests to another replica.
-    Migrate(Migration),
 }
 
 /// Work that waits for an engine thread, as the hub sees it.

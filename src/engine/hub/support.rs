@@ -51,7 +51,7 @@ pub struct Parcel(pub RequestId);
 
 /// A parcel goes to the thread with the fewest requests.
 impl Cargo for Parcel {
-    fn name(&mut self, id: RequestId) {
+    fn assign(&mut self, id: RequestId, _: u64) {
         self.0 = id;
     }
     fn tokens(&self, _: usize, _: Option<usize>) -> u64 {

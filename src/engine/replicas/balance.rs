@@ -1,9 +1,6 @@
-//! Chooses the replica of each request, and balances waiting requests. It is a part of the hub's state, without
-//! queues and threads.
+//! Chooses the replica of each request, at submit. It is a part of the hub's state, without queues and threads.
 //!
-//! A request goes to the replica with the lowest rank. If a replica could not admit all its waiting requests and
-//! another has room, the first is asked to hand some on ([`Migration`]), which it does together with the events of its
-//! next step.
+//! A request goes to the open replica with the lowest rank, and stays there unless that one fails.
 
 /// Maximum number of replicas of an engine.
 pub(crate) const MAX_REPLICAS: usize = 64;
@@ -12,17 +9,26 @@ pub(crate) const MAX_REPLICAS: usize = 64;
 /// has recovered.
 const PROBE: u32 = 16;
 
-/// Spare capacity and state of a replica.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Tokens that waiting for a seat counts for. A request goes elsewhere rather than wait, but not at any price: this is
+/// also how much of a cached prefix it gives up for that.
+const LINE: u64 = 1024;
+
+/// A replica's report after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Number of requests that the replica could begin at once.
-    pub room: u32,
-    /// The replica has no request at all.
-    pub idle: bool,
-    /// Number of waiting requests that its last step did not admit.
-    pub waiting: u32,
+    /// Tokens that it has computed of what it owed for its unfinished requests.
+    pub done: u64,
+    /// Number of unfinished requests that it has without one waiting. With as many, the next one waits.
+    pub seats: usize,
     /// Its last passes all failed: other replicas are preferred.
     pub sick: bool,
+}
+
+/// The load before the first report: nothing waits.
+impl Default for Load {
+    fn default() -> Self {
+        Self { done: 0, seats: usize::MAX, sick: false }
+    }
 }
 
 /// The assignment of a request: the thread that has it, by the number of its replica, and the tokens that the
@@ -33,26 +39,18 @@ pub struct Assignment {
     pub tokens: u64,
 }
 
-/// A migration: a replica hands on at most `most` waiting requests that have never run, to replica `to` or to any
-/// other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Migration {
-    pub to: Option<usize>,
-    pub most: u32,
-    /// The receiver has no request. Otherwise only requests go that were not handed on before.
-    pub idle: bool,
-}
+/// The rank of a replica, by its number and the tokens in front of a new request.
+pub type Rank<'a> = &'a dyn Fn(usize, u64) -> u64;
 
 struct Member {
     /// The replica accepts requests.
     open: bool,
     /// The replica's thread ended by a failure.
     died: bool,
+    /// Its unfinished requests, and their tokens, computed or not.
+    requests: usize,
+    owed: u64,
     load: Load,
-    /// The target of the migration that the replica was asked for and has not executed yet.
-    migrating_to: Option<usize>,
-    /// Another replica was asked to migrate requests to this one.
-    awaits: bool,
 }
 
 pub struct Balance {
@@ -63,8 +61,7 @@ pub struct Balance {
 
 impl Balance {
     pub fn new(replicas: usize) -> Self {
-        let load = Load::default();
-        let member = |_| Member { open: true, died: false, load, migrating_to: None, awaits: false };
+        let member = |_| Member { open: true, died: false, requests: 0, owed: 0, load: Load::default() };
         Self { members: (0..replicas).map(member).collect(), beside_sick: 0 }
     }
 
@@ -72,9 +69,9 @@ impl Balance {
         self.members.iter().enumerate().filter(move |(_, member)| is(member)).map(|(number, _)| number)
     }
 
-    /// The replica for a new request, which then counts there: `first`, or now and then a sick one in turn. If all
-    /// are closed, the first one: the hub refuses or ends what comes.
-    pub fn choose(&mut self, rank: &dyn Fn(usize) -> u64, stays: bool) -> usize {
+    /// The replica for a new request: `first`, or now and then a sick one in turn. If all are closed, the first one:
+    /// the hub refuses or ends what comes.
+    pub fn choose(&mut self, rank: Rank, stays: bool) -> usize {
         let sick: fn(&Member) -> bool = |member| member.open && member.load.sick;
         let count = self.with(sick).count();
         let mut probed = None;
@@ -84,36 +81,32 @@ impl Balance {
             let probes = self.beside_sick.is_multiple_of(PROBE);
             probed = self.with(sick).nth(turn).filter(|_| probes);
         }
-        let chosen = probed.or_else(|| self.first(rank, stays)).unwrap_or(0);
-        self.fill(chosen);
-        chosen
-    }
-
-    /// The replica for a request that `from` hands on, which then counts there: `to` if it can take it, or else the
-    /// first. If no other replica takes the request, it comes back.
-    pub fn pass_on(
-        &mut self,
-        from: usize,
-        to: Option<usize>,
-        rank: &dyn Fn(usize) -> u64,
-        stays: bool,
-    ) -> usize {
-        let able = to.filter(|&to| self.members[to].open && !self.members[to].load.sick);
-        let chosen = able.or_else(|| self.first(rank, stays)).unwrap_or(from);
-        self.fill(chosen);
-        chosen
+        probed.or_else(|| self.first(rank, stays)).unwrap_or(0)
     }
 
     /// The open replica with the lowest `rank`. A sick one only if all are sick, or if the request `stays`.
-    pub fn first(&self, rank: &dyn Fn(usize) -> u64, stays: bool) -> Option<usize> {
+    pub fn first(&self, rank: Rank, stays: bool) -> Option<usize> {
         let sick = |replica: usize| !stays && self.members[replica].load.sick;
-        self.with(|member| member.open).min_by_key(|&replica| (sick(replica), rank(replica)))
+        let ranked = |replica| rank(replica, self.ahead(replica));
+        self.with(|member| member.open).min_by_key(|&replica| (sick(replica), ranked(replica)))
     }
 
-    /// Counts one more request that is on its way there.
-    fn fill(&mut self, replica: usize) {
-        let load = &mut self.members[replica].load;
-        (load.room, load.idle) = (load.room.saturating_sub(1), false);
+    /// Tokens that `replica` still has to compute, and more if a new request would wait for a seat.
+    fn ahead(&self, replica: usize) -> u64 {
+        let Member { requests, owed, load, .. } = &self.members[replica];
+        owed.saturating_sub(load.done) + if *requests < load.seats { 0 } else { LINE }
+    }
+
+    /// A request was assigned.
+    pub fn begin(&mut self, assignment: Assignment) {
+        let member = &mut self.members[assignment.thread];
+        (member.requests, member.owed) = (member.requests + 1, member.owed + assignment.tokens);
+    }
+
+    /// A request has ended, or was handed on.
+    pub fn end(&mut self, assignment: Assignment) {
+        let member = &mut self.members[assignment.thread];
+        (member.requests, member.owed) = (member.requests - 1, member.owed - assignment.tokens);
     }
 
     pub fn is_open(&self, replica: usize) -> bool {
@@ -127,44 +120,12 @@ impl Balance {
 
     /// Records a replica's load.
     pub fn report(&mut self, replica: usize, load: Load) {
-        let member = &mut self.members[replica];
-        if member.open {
-            member.load = load;
-        }
-    }
-
-    /// `replica` has executed its migration, or never will.
-    pub fn answered(&mut self, replica: usize) {
-        if let Some(to) = self.members[replica].migrating_to.take() {
-            self.members[to].awaits = false;
-        }
-    }
-
-    /// Migrations from replicas with waiting requests to replicas with room, each with the source.
-    pub fn migrations(&mut self) -> impl Iterator<Item = (usize, Migration)> {
-        (0..self.members.len()).filter_map(|to| self.migration(to))
-    }
-
-    fn migration(&mut self, to: usize) -> Option<(usize, Migration)> {
-        let Member { load: Load { room, idle, .. }, open, awaits, .. } = self.members[to];
-        if room == 0 || awaits || !open {
-            return None;
-        }
-        let able = |member: &Member| member.load.waiting > 0 && member.migrating_to.is_none();
-        let others = self.with(able).filter(|&from| from != to);
-        let from = others.max_by_key(|&from| self.members[from].load.waiting)?;
-        self.members[to].awaits = true;
-        let source = &mut self.members[from];
-        source.migrating_to = Some(to);
-        // Only half of them, since the source will have room itself.
-        Some((from, Migration { to: Some(to), most: source.load.waiting.div_ceil(2).min(room), idle }))
+        self.members[replica].load = load;
     }
 
     /// `replica` accepts no more requests. Returns whether others do.
     pub fn close(&mut self, replica: usize) -> bool {
-        self.answered(replica);
-        let member = &mut self.members[replica];
-        (member.open, member.load) = (false, Load::default());
+        self.members[replica].open = false;
         self.members.iter().any(|member| member.open)
     }
 
@@ -174,12 +135,10 @@ impl Balance {
         (member.open, member.died) = (false, died);
     }
 
-    /// A replica that has waiting requests and was not asked to hand any on, although `replica` has room.
+    /// Tokens of the unfinished requests of each replica.
     #[cfg(all(test, not(loom)))]
-    pub fn forgotten_by(&self, replica: usize) -> Option<usize> {
-        let Member { open, awaits, load, .. } = self.members[replica];
-        let able = open && load.room > 0 && !awaits;
-        self.with(|other| able && other.load.waiting > 0 && other.migrating_to.is_none()).next()
+    pub fn all_owed(&self) -> Vec<u64> {
+        self.members.iter().map(|member| member.owed).collect()
     }
 }
 
@@ -187,20 +146,16 @@ impl Balance {
 mod tests {
     use super::*;
 
-    fn balance(loads: &[Load]) -> Balance {
-        let mut balance = Balance::new(loads.len());
-        loads.iter().enumerate().for_each(|(replica, load)| balance.report(replica, *load));
+    fn balance(sick: &[bool]) -> Balance {
+        let mut balance = Balance::new(sick.len());
+        sick.iter().enumerate().for_each(|(n, &sick)| balance.report(n, Load { sick, ..Load::default() }));
         balance
     }
 
-    const IDLE: Load = Load { room: 4, idle: true, waiting: 0, sick: false };
-    const BUSY: Load = Load { room: 0, idle: false, waiting: 5, sick: false };
-    const SICK: Load = Load { sick: true, ..BUSY };
-
     #[test]
     fn the_lowest_rank_decides_among_those_that_are_well() {
-        let mut balance = balance(&[SICK, IDLE, IDLE]);
-        let rank = |replica| [1, 3, 2][replica];
+        let mut balance = balance(&[true, false, false]);
+        let rank = |replica, _| [1, 3, 2][replica];
         assert_eq!(balance.choose(&rank, false), 2);
         assert_eq!(balance.choose(&rank, true), 0, "it stays");
         let chosen: Vec<_> = (2..=32).map(|_| balance.choose(&rank, false)).collect();
@@ -215,28 +170,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_handed_on_comes_back_if_nobody_else_takes_it() {
-        let mut balance = balance(&[BUSY, SICK, IDLE]);
-        let rank = |replica| replica as u64;
-        assert_eq!(balance.pass_on(0, Some(2), &rank, false), 2);
-        assert_eq!(balance.pass_on(0, Some(1), &rank, false), 0, "a sick one takes nothing");
-        balance.close(0);
-        assert_eq!(balance.pass_on(0, None, &rank, false), 2);
-        balance.close(1);
-        balance.close(2);
-        assert_eq!(balance.pass_on(0, None, &rank, false), 0);
+    fn computed_tokens_are_owed_no_more() {
+        let mut balance = balance(&[false, false]);
+        let [long, short] = [(0, 100), (1, 60)].map(|(thread, tokens)| Assignment { thread, tokens });
+        [long, short].into_iter().for_each(|assignment| balance.begin(assignment));
+        let first = |balance: &Balance| balance.first(&|_, owed| owed, false);
+        assert_eq!(first(&balance), Some(1));
+        balance.report(0, Load { done: 50, ..Load::default() });
+        assert_eq!(first(&balance), Some(0));
+        balance.end(short);
+        assert_eq!(first(&balance), Some(1));
     }
 
     #[test]
-    fn each_giver_and_each_receiver_is_asked_once() {
-        let mut balance = balance(&[BUSY, IDLE, IDLE]);
-        let migration = |to| Migration { to: Some(to), most: 3, idle: true };
-        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(0, migration(1))]);
-        assert_eq!(balance.migrations().count(), 0);
-        balance.answered(0);
-        balance.report(1, BUSY);
-        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(1, migration(2))]);
-        balance.close(1);
-        assert_eq!(balance.migrations().collect::<Vec<_>>(), [(0, migration(2))], "the other never came");
+    fn a_free_seat_is_worth_some_tokens() {
+        for (owed, chosen) in [(LINE, Some(1)), (LINE + 2, Some(0))] {
+            let mut balance = balance(&[false, false]);
+            balance.begin(Assignment { thread: 0, tokens: 1 });
+            balance.begin(Assignment { thread: 1, tokens: owed });
+            [1, 2]
+                .into_iter()
+                .enumerate()
+                .for_each(|(n, seats)| balance.report(n, Load { seats, ..Load::default() }));
+            assert_eq!(balance.first(&|_, ahead| ahead, false), chosen, "{owed} tokens instead of a line");
+        }
     }
 }

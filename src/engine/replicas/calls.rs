@@ -60,7 +60,7 @@ impl Shared {
 
     /// The replica that the name of a session belongs to.
     pub(crate) fn home(&self, session: &str) -> usize {
-        let rank = |replica| session_rank(session, replica);
+        let rank = |replica, _| session_rank(session, replica);
         self.hub.team(|team| team.balance.first(&rank, true)).unwrap_or(0)
     }
 }

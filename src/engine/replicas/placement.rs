@@ -1,9 +1,9 @@
 //! Ranks the replicas for a request.
 //!
-//! A request goes to the replica that will owe the fewest tokens with it: those of the replica's unfinished
-//! requests, and those of the new prompt that its prefix cache lacks. If requests that are submitted together
-//! share a beginning, it counts once. On a tie the first replica wins. A session's requests and calls go to the
-//! replica that its name maps to, which stays the same as long as no replica dies (rendezvous hashing, Thaler and
+//! A request goes to the replica that will owe the fewest tokens with it: those that the replica has not yet computed
+//! of its unfinished requests, and those of the new prompt that its prefix cache lacks. Waiting for a seat counts as
+//! some more. If requests that are submitted together share a beginning, it counts once. On a tie the first replica wins. A session's requests and calls go to
+//! the replica that its name maps to, which stays the same as long as no replica dies (rendezvous hashing, Thaler and
 //! Ravishankar 1998).
 
 use crate::base::{Result, reserve};
@@ -12,7 +12,7 @@ use crate::engine::watch::kv_events::KvEvents;
 use crate::schedule::Reuse;
 use xxhash_rust::xxh64::xxh64;
 
-/// Maximum number of new tokens that a request counts for: few requests use all that they may.
+/// Maximum number of new tokens that a request counts for at any time: few requests use all that they may.
 const NEW_TOKENS: u32 = 256;
 
 /// Rank of a replica for a session; the replica with the lowest rank has the session.
@@ -30,14 +30,14 @@ pub struct Placement {
     cached_at: Vec<u32>,
     /// Number of positions that it shares with the previous request of the same submit.
     like_before: u32,
-    /// Another replica has handed the request on.
-    pub moved: bool,
+    /// Tokens that its replica owed for it when it was chosen.
+    pub owed: u64,
 }
 
 impl Placement {
     pub fn new(session: Option<&str>, prompt_len: u32, max_new: u32) -> Self {
         let (session, cached_at) = (session.map(Into::into), Vec::new());
-        Self { session, prompt_len, max_new, cached_at, like_before: 0, moved: false }
+        Self { session, prompt_len, max_new, cached_at, like_before: 0, owed: 0 }
     }
 
     /// Finds what the replicas have computed of `prompt`, and what the previous request of the same submit shares
@@ -78,15 +78,20 @@ impl Placement {
         self.session.as_ref().map(|name| session_rank(name, replica))
     }
 
-    /// Tokens that `replica` owes for this request.
+    /// Tokens that `replica` owes for this request before it runs.
     pub fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
-        self.missing(replica, before) + u64::from(self.max_new.min(NEW_TOKENS))
+        self.missing(replica, before) + self.new_tokens(0)
     }
 
-    /// Returns whether it may go to another replica while it waits. A request is handed on only once, so that none
-    /// goes back and forth, unless the other replica is `idle`.
-    pub fn may_go(&self, idle: bool) -> bool {
-        self.session.is_none() && (idle || !self.moved)
+    /// The new tokens to expect after the first `made`.
+    fn new_tokens(&self, made: u32) -> u64 {
+        self.max_new.saturating_sub(made).min(NEW_TOKENS).into()
+    }
+
+    /// The part of `owed` that is done while the request runs, with `computed` positions and `made` new tokens.
+    pub fn done(&self, computed: u32, made: u32) -> u64 {
+        let left = u64::from(self.prompt_len.saturating_sub(computed)) + self.new_tokens(made);
+        self.owed.saturating_sub(left)
     }
 }
 
@@ -111,14 +116,15 @@ mod tests {
     fn a_session_stays_where_its_name_maps_to() {
         let session = Placement { session: Some("a".into()), ..plain() };
         assert_eq!(session.home(1), Some(session_rank("a", 1)));
-        assert!(!session.may_go(true));
     }
 
     #[test]
-    fn a_request_moves_once_and_then_only_to_an_idle_replica() {
-        let mut placement = plain();
-        assert!(placement.may_go(false));
-        placement.moved = true;
-        assert!(!placement.may_go(false) && placement.may_go(true));
+    fn what_is_computed_is_owed_no_more() {
+        let request = Placement { owed: 36 + 256, ..plain() };
+        let done = |computed, made| request.done(computed, made);
+        assert_eq!([done(64, 0), done(80, 0), done(100, 1)], [0, 16, 36]);
+        assert_eq!(done(844, 744), 36, "as many new tokens are still to be expected");
+        assert_eq!([done(900, 800), done(1099, 1000)], [36 + 56, 36 + 256]);
+        assert_eq!(done(10, 0), 0, "the prefix has left the cache");
     }
 }

@@ -1,5 +1,5 @@
-//! The engine threads of an engine, one per replica, as the hub sees them: their command queues, the tokens that they
-//! owe, and their balance. It is a part of the hub's state.
+//! The engine threads of an engine, one per replica, as the hub sees them: their command queues and their balance. It
+//! is a part of the hub's state.
 
 use super::balance::{Assignment, Balance, Load};
 use crate::base::sync::Arc;
@@ -10,8 +10,8 @@ use crate::engine::hub::slots::{Merge, RequestSlots};
 
 /// Work for a replica.
 pub trait Cargo {
-    /// Tells the cargo its request id.
-    fn name(&mut self, id: RequestId);
+    /// Tells the cargo its request id, and the tokens that its replica owes for it.
+    fn assign(&mut self, id: RequestId, tokens: u64);
     /// Rank of a replica for a request that stays with the one of the lowest rank, even if that one is sick. None: any
     /// may have the request.
     fn home(&self, _replica: usize) -> Option<u64> {
@@ -24,24 +24,20 @@ pub trait Cargo {
 /// A replica's report to the others after a step.
 pub struct Share<C> {
     pub load: Load,
-    /// Requests handed on to a given replica, or to any other.
-    pub migrated: Vec<(Option<usize>, RequestId, C)>,
-    /// The replica has executed `Command::Migrate`.
-    pub migration_done: bool,
+    /// Requests that never ran, of a replica that fails.
+    pub handed_on: Vec<(RequestId, C)>,
 }
 
 pub struct Team<C> {
     pub queues: Vec<Queue<C>>,
     /// The hub has these too, and uses them without its lock.
     pub mailboxes: Arc<Vec<Mailbox>>,
-    /// Tokens of the unfinished requests of each replica.
-    pub owed: Vec<u64>,
     pub balance: Balance,
 }
 
 impl<C> Default for Share<C> {
     fn default() -> Self {
-        Self { load: Load::default(), migrated: Vec::new(), migration_done: false }
+        Self { load: Load::default(), handed_on: Vec::new() }
     }
 }
 
@@ -50,7 +46,6 @@ impl<C: Cargo> Team<C> {
         Self {
             queues: (0..replicas).map(|_| Queue::default()).collect(),
             mailboxes: Arc::new((0..replicas).map(|_| Mailbox::default()).collect()),
-            owed: vec![0; replicas],
             balance: Balance::new(replicas),
         }
     }
@@ -63,18 +58,13 @@ impl<C: Cargo> Team<C> {
 
     /// Chooses the replica of a new request, which then owes its tokens. `before`: see `Cargo::tokens`.
     pub fn choose(&mut self, cargo: &C, before: Option<usize>) -> Assignment {
-        let replica = self.balance.choose(&rank(cargo, &self.owed, before), cargo.home(0).is_some());
-        self.owe(Assignment { thread: replica, tokens: cargo.tokens(replica, before) })
+        let thread = self.balance.choose(&rank(cargo, before), cargo.home(0).is_some());
+        self.assign(Assignment { thread, tokens: cargo.tokens(thread, before) })
     }
 
-    fn owe(&mut self, assignment: Assignment) -> Assignment {
-        self.owed[assignment.thread] += assignment.tokens;
+    fn assign(&mut self, assignment: Assignment) -> Assignment {
+        self.balance.begin(assignment);
         assignment
-    }
-
-    /// A request has ended, or was handed on.
-    pub fn done(&mut self, assignment: Assignment) {
-        self.owed[assignment.thread] -= assignment.tokens;
     }
 
     pub fn send(&mut self, replica: usize, command: Command<C>) {
@@ -118,8 +108,8 @@ impl<C: Cargo> Team<C> {
         ring
     }
 
-    /// Records a replica's load, and moves the requests that it hands on. `ending`: all requests were told to end
-    /// because the engine shuts down.
+    /// Records a replica's load, and moves the requests that it hands on. They come back if no other replica is open.
+    /// `ending`: all requests were told to end because the engine shuts down.
     pub fn share<E: Merge>(
         &mut self,
         from: usize,
@@ -127,37 +117,20 @@ impl<C: Cargo> Team<C> {
         slots: &mut RequestSlots<E>,
         ending: bool,
     ) {
-        if std::mem::take(&mut news.migration_done) {
-            self.balance.answered(from);
-        }
         self.balance.report(from, news.load);
-        for (to, id, cargo) in news.migrated.drain(..) {
-            let stays = cargo.home(0).is_some();
-            let to = self.balance.pass_on(from, to, &rank(&cargo, &self.owed, None), stays);
-            let assignment = self.owe(Assignment { thread: to, tokens: cargo.tokens(to, None) });
+        for (id, mut cargo) in news.handed_on.drain(..) {
+            let thread = self.balance.first(&rank(&cargo, None), cargo.home(0).is_some()).unwrap_or(from);
+            let assignment = self.assign(Assignment { thread, tokens: cargo.tokens(thread, None) });
             let (old, cancelled) = slots.reassign(id.slot(), assignment);
-            self.done(old);
-            self.send(to, Command::Start(cargo));
+            self.balance.end(old);
+            cargo.assign(id, assignment.tokens);
+            self.send(thread, Command::Start(cargo));
             // The request was cancelled while its old replica had it, so notify the new one.
             if cancelled {
-                self.send(to, if ending { Command::EndAll { shutdown: true } } else { Command::End(id) });
+                let end = if ending { Command::EndAll { shutdown: true } } else { Command::End(id) };
+                self.send(thread, end);
             }
         }
-        self.level();
-    }
-
-    /// Asks replicas with waiting requests to hand some to others that have room.
-    fn level(&mut self) {
-        for (from, migration) in self.balance.migrations() {
-            self.queues[from].commands.push_back(Command::Migrate(migration));
-        }
-    }
-
-    /// `replica` accepts no more requests, and those that it hands on go to others. Returns whether there are any.
-    pub fn close(&mut self, replica: usize) -> bool {
-        let others = self.balance.close(replica);
-        self.level();
-        others
     }
 
     /// The thread of `replica` has ended, by a failure if it `died`. Returns whether it was the last one.
@@ -172,8 +145,8 @@ impl<C: Cargo> Team<C> {
 }
 
 /// Ranks the replicas for a request: by the tokens that they owe with it, unless it stays.
-fn rank<C: Cargo>(cargo: &C, owed: &[u64], before: Option<usize>) -> impl Fn(usize) -> u64 {
-    move |replica| cargo.home(replica).unwrap_or_else(|| owed[replica] + cargo.tokens(replica, before))
+fn rank<C: Cargo>(cargo: &C, before: Option<usize>) -> impl Fn(usize, u64) -> u64 {
+    move |replica, owed| cargo.home(replica).unwrap_or_else(|| owed + cargo.tokens(replica, before))
 }
 
 // `tests/concurrency` includes this file, so the path must be explicit.

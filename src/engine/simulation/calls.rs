@@ -147,6 +147,13 @@ impl Host {
         }
     }
 
+    /// Submits a request that cannot be refused.
+    pub fn ask(&mut self, params: RequestParams<'static>) {
+        let (now, given) = (now_ns(), self.engine.submit(vec![params.clone()]).expect("there is room"));
+        self.accepted += 1;
+        self.accept(given[0], params, now);
+    }
+
     fn accept(&mut self, id: RequestId, mut params: RequestParams<'static>, now: u64) {
         params.speculation.get_or_insert(self.setting.speculation);
         let room = self.setting.max_sequence as usize - ids(&params).len();
@@ -158,7 +165,8 @@ impl Host {
         let after = |ms: u64| if ms == 0 { 0 } else { now + ms * 1_000_000 };
         let deadline = after(self.setting.timeout_ms(params.timeout_ms));
         let queue_deadline = after(params.queue_timeout_ms.into());
-        let asked = Asked::new(params, alone, deadline, queue_deadline);
+        let replica = self.shared.hub.replica_of(id).expect("it is unreleased");
+        let asked = Asked::new(params, alone, replica, deadline, queue_deadline);
         assert!(self.asked.insert(id, asked).is_none(), "an id was given twice");
     }
 

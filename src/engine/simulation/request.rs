@@ -131,6 +131,8 @@ fn pooled(prompt: &[u32], params: &EmbeddingParams) -> Vec<f32> {
 pub struct Asked {
     pub params: RequestParams<'static>,
     pub alone: Alone,
+    /// The replica that was chosen at submit.
+    pub replica: usize,
     /// 0: none.
     pub deadline: u64,
     pub queue_deadline: u64,
@@ -146,10 +148,17 @@ pub struct Asked {
 }
 
 impl Asked {
-    pub fn new(params: RequestParams<'static>, alone: Alone, deadline: u64, queue_deadline: u64) -> Self {
+    pub fn new(
+        params: RequestParams<'static>,
+        alone: Alone,
+        replica: usize,
+        deadline: u64,
+        queue_deadline: u64,
+    ) -> Self {
         Self {
             params,
             alone,
+            replica,
             deadline,
             queue_deadline,
             told: false,

@@ -26,6 +26,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod replicas;
+
 pub struct World {
     seed: u64,
     setting: Setting,
@@ -314,16 +316,19 @@ impl World {
         let most = host.hits + host.grazes + refusals;
         assert!(failed <= most, "{failed} failed by {most} faults");
         host.move_clock(1_000);
-        for core in self.cores() {
+        for (replica, runner) in self.runners.iter().enumerate() {
+            let Some(core) = &runner.core else { continue };
             core.check(!self.setting.callback, self.setting.max_unread);
-            for (what, n) in [
+            let moved = |id| host.asked.get(&id).is_some_and(|asked| asked.replica != replica);
+            let counts = [
                 (
                     "turns beside refused grants",
                     core.live().filter(|sequence| sequence.account.awaits_grant).count(),
                 ),
                 ("turns beside the unread", core.live().filter(|sequence| sequence.account.unread).count()),
-                ("turns beside the moved", core.live().filter(|sequence| sequence.placement.moved).count()),
-            ] {
+                ("turns beside the moved", core.live().filter(|sequence| moved(sequence.id)).count()),
+            ];
+            for (what, n) in counts {
                 host.tally.more(what, n.min(1) as u64);
             }
         }
@@ -511,34 +516,6 @@ impl World {
             self.advance();
         }
         self.host().tally.count("worlds that died");
-    }
-}
-
-/// One of two replicas fails every pass from the start. Few requests may fail besides those of its sessions.
-#[test]
-fn a_sick_replica_draws_few_requests() {
-    for seed in 1..20 {
-        let mut rng = Rng(seed);
-        let setting = Setting { replicas: 2, faults: 0, budget: u64::MAX, ..Setting::draw(&mut rng) };
-        let mut world = World::of(seed, rng, setting);
-        let sick = world.host().rng.below(2) as usize;
-        (world.host().faults_off, world.host().sick) = (true, Some(sick));
-        while world.turns < 20_000 {
-            if world.turns < 19_000 {
-                world.host().submit();
-            }
-            while world.host().serve() {}
-            world.advance();
-        }
-        let usage = world.host().shared.hub.usage();
-        let failed = usage.outcomes[FinishReason::Failed as usize];
-        let ended = world.host().accepted - usage.unfinished as u64;
-        assert!(
-            ended > 100 && failed * 4 < ended,
-            "seed {seed}: {failed} of {ended} requests failed, {setting:?}"
-        );
-        world.host().calm_down();
-        world.drain(false);
     }
 }
 

@@ -2,26 +2,19 @@ use crate::base::Status;
 use crate::engine::hub::ids::{RequestId, Which};
 use crate::engine::hub::support::*;
 use crate::engine::hub::*;
-use crate::engine::replicas::balance::{Load, Migration};
+use crate::engine::replicas::balance::Load;
 use crate::engine::replicas::team::Share;
 
 type Out = Outbox<Note, Parcel>;
 
-fn out(load: Load, migrated: Vec<(Option<usize>, RequestId, Parcel)>) -> Out {
-    Out { share: Share { load, migrated, migration_done: false }, ..Out::default() }
-}
-
-fn load(room: u32, waiting: u32) -> Out {
-    out(Load { room, idle: room > 0, waiting, sick: false }, Vec::new())
-}
-
-/// Hands the requests to a given replica, or to any other.
-fn migrated(to: Option<usize>, ids: &[RequestId]) -> Out {
-    out(Load::default(), ids.iter().map(|&id| (to, id, Parcel(id))).collect())
+/// A report of a replica that hands on these requests.
+fn out(sick: bool, ids: &[RequestId]) -> Out {
+    let handed_on = ids.iter().map(|&id| (id, Parcel(id))).collect();
+    Out { share: Share { load: Load { sick, ..Load::default() }, handed_on }, ..Out::default() }
 }
 
 fn home(hub: &TestHub, rank: impl Fn(usize, u64) -> u64) -> Option<usize> {
-    hub.team(|team| team.balance.first(&|replica| rank(replica, team.owed[replica]), true))
+    hub.team(|team| team.balance.first(&rank, true))
 }
 
 fn turn(hub: &TestHub, replica: usize, out: Out) -> Vec<Command<Parcel>> {
@@ -45,34 +38,16 @@ fn requests_go_where_the_fewest_are() {
 }
 
 #[test]
-fn who_has_room_gets_half_of_what_waits() {
-    let hub = hub_of(8, 2);
-    let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
-    turn(&hub, 1, Out::default());
-    assert_eq!(turn(&hub, 0, load(0, 3)).len(), 2);
-    assert!(turn(&hub, 1, load(9, 0)).is_empty());
-    let migrate = |most, idle| Command::Migrate(Migration { to: Some(1), most, idle });
-    assert_eq!(turn(&hub, 0, load(0, 3)), [migrate(2, true)]);
-    assert!(turn(&hub, 0, load(0, 3)).is_empty(), "it is asked once");
-    let mut out = load(0, 1);
-    (out.share.migration_done, out.share.migrated) = (true, vec![(Some(1), ids[2], Parcel(ids[2]))]);
-    // One request is left, and the other replica still has room.
-    assert_eq!(turn(&hub, 0, out), [migrate(1, false)]);
-    assert_eq!(turn(&hub, 1, load(8, 0)), [start(ids[2])]);
-}
-
-#[test]
 fn what_is_moved_ends_where_it_was_to_end() {
     let hub = hub_of(8, 2);
     let ids: Vec<_> = (0..4).map(|_| open(&hub, false)).collect();
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
     hub.cancel(Which::One(ids[0])).unwrap();
-    let migrated = |n: usize| migrated(Some(1), &[ids[n]]);
-    assert_eq!(turn(&hub, 0, migrated(0)), [Command::End(ids[0])]);
+    assert_eq!(turn(&hub, 0, out(true, &ids[..1])), [Command::End(ids[0])]);
     hub.cancel(Which::Any).unwrap();
     let all = || Command::EndAll { shutdown: false };
-    assert_eq!(turn(&hub, 0, migrated(2)), [all()]);
+    assert_eq!(turn(&hub, 0, out(true, &ids[2..3])), [all()]);
     let told = [start(ids[0]), Command::End(ids[0]), all(), start(ids[2]), Command::End(ids[2])];
     assert_eq!(turn(&hub, 1, Out::default()), told);
 }
@@ -85,7 +60,7 @@ fn what_is_moved_while_the_engine_ends_is_told_so() {
     turn(&hub, 1, Out::default());
     hub.advance(Phase::Closing, true);
     let all = || Command::EndAll { shutdown: true };
-    assert_eq!(turn(&hub, 0, migrated(Some(1), &ids[..1])), [all()]);
+    assert_eq!(turn(&hub, 0, out(true, &ids[..1])), [all()]);
     assert_eq!(turn(&hub, 1, Out::default()), [all(), start(ids[0]), all()]);
 }
 
@@ -95,7 +70,7 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     assert!(hub.retire(0), "there are others");
     assert_eq!(hub.call(0, Parcel(RequestId(0))).unwrap_err().status, Status::EngineDead);
-    assert_eq!(turn(&hub, 0, migrated(None, &ids[..1])), [start(ids[0])]);
+    assert_eq!(turn(&hub, 0, out(false, &ids[..1])), [start(ids[0])]);
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[1]), start(ids[0])]);
     hub.part(0, true);
     let next = open(&hub, false);
@@ -108,21 +83,10 @@ fn a_dead_replicas_requests_go_to_those_that_live() {
     assert_eq!(hub.phase(), Phase::Dead);
 }
 
-/// A replica that died gets no migration, and its answer is not awaited.
-#[test]
-fn who_dies_while_it_is_asked_is_asked_no_more() {
-    let hub = hub_of(8, 3);
-    turn(&hub, 0, load(4, 0));
-    turn(&hub, 1, load(0, 2));
-    turn(&hub, 2, load(0, 1));
-    hub.retire(1);
-    assert_eq!(turn(&hub, 2, load(0, 1)), [Command::Migrate(Migration { to: Some(0), most: 1, idle: true })]);
-}
-
 #[test]
 fn sick_replicas_get_probes_in_turn() {
     let hub = hub_of(64, 3);
-    let sick = || out(Load { sick: true, ..Load::default() }, Vec::new());
+    let sick = || out(true, &[]);
     [0, 1].iter().for_each(|replica| _ = turn(&hub, *replica, sick()));
     (0..32).for_each(|_| _ = open(&hub, false));
     assert_eq!([0, 1].map(|replica| turn(&hub, replica, sick()).len()), [1, 1]);
@@ -133,7 +97,7 @@ fn sick_replicas_get_probes_in_turn() {
 #[test]
 fn a_sick_replica_gets_a_probe_now_and_then() {
     let hub = hub_of(64, 2);
-    let sick = |sick| out(Load { sick, ..Load::default() }, Vec::new());
+    let sick = |sick| out(sick, &[]);
     turn(&hub, 0, sick(true));
     let open_some = |n: usize| (0..n).for_each(|_| _ = open(&hub, false));
     open_some(15);
@@ -156,8 +120,6 @@ fn what_a_sick_replica_hands_on_goes_to_a_well_one() {
     let ids: Vec<_> = (0..3).map(|_| open(&hub, false)).collect();
     turn(&hub, 0, Out::default());
     turn(&hub, 1, Out::default());
-    let mut out = migrated(None, &[ids[0], ids[2]]);
-    out.share.load.sick = true;
-    assert!(turn(&hub, 0, out).is_empty());
+    assert!(turn(&hub, 0, out(true, &[ids[0], ids[2]])).is_empty());
     assert_eq!(turn(&hub, 1, Out::default()), [start(ids[0]), start(ids[2])]);
 }
