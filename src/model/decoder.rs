@@ -44,7 +44,7 @@ impl Decoder {
         let c = &self.config;
         let paging = |shape| Paging::new(batch, &layout.kv, shape);
         let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
-        check_batch(batch, &layout.kv, self.kv_shape(), c.vocab_size, c.context_length)?;
+        check_batch(batch, &layout.kv, self.kv_shape(), &self.facts)?;
         let (longest, ropes) = (layout.longest, &self.ropes);
         Ok(Step { batch, paging: Some(all), global, longest, ropes, wanted })
     }

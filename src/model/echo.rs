@@ -7,7 +7,7 @@
 //! A row's hidden state is 1 at its token's id modulo 16 and 0 elsewhere. So a prompt's embedding, their mean, is a
 //! histogram of its bytes.
 
-use super::check::check_batch;
+use super::check::{check_batch, check_tokens_alone};
 use super::{Facts, KvShape, Model, Outputs, Pooling, check_stop};
 use crate::base::{Error, Result};
 use crate::kernels::attention::KvType;
@@ -89,7 +89,8 @@ impl Model for Echo {
     ) -> Result<()> {
         let layout = memory.layout().kv;
         Paging::new(batch, &layout, &AttentionShape::new(1, 1, HEAD_DIM))?;
-        check_batch(batch, &layout, self.kv_shape(), VOCAB, CONTEXT)?;
+        check_batch(batch, &layout, self.kv_shape(), &self.facts)?;
+        check_tokens_alone(batch)?;
         spend(self.cost_per_row.saturating_mul(batch.tokens.len() as u32), stop)?;
         out.tokens.clear();
         zeros(&mut out.logits, batch.logits_rows.len() * VOCAB)?;

@@ -106,7 +106,7 @@ impl<'a> Turn<'a> {
 }
 
 /// Writes k, normed and rotated, and v of all rows to a layer of the KV cache. `table` is the result of
-/// `kernels::rows::rope::table` for the batch's positions.
+/// `kernels::rows::rope::table` for the batch's rows.
 pub(super) struct KvWrite<'a> {
     pub pool: &'a Pool,
     pub isa: Isa,
@@ -187,8 +187,8 @@ impl Attend<'_> {
         let turn = Turn::new(self.isa, self.how, self.table, rows)?;
         let (keys, values) = if s.joint { (kv, kv) } else { kv.split_at(paging.half()) };
         let work = Work { op: self, turn, qkv, keys, values, out: SharedOut::new(out) };
-        let seen = |position: &u32| *position as usize + 1 - self.how.first(*position as usize);
-        let keys_seen: usize = paging.batch.positions.iter().map(seen).sum();
+        let seen = |row| work.seen(row);
+        let keys_seen: usize = (0..rows).map(seen).map(|seen| seen.last + 1 - seen.first).sum();
         let tasks = paging.spans.len() * s.tasks();
         match work.units(tasks) {
             Some(units) => work.share(units),
@@ -228,8 +228,8 @@ impl Work<'_> {
     }
 
     fn seen(&self, row: usize) -> Seen {
-        let position = self.op.paging.batch.positions[row] as usize;
-        Seen { first: self.op.how.first(position), position }
+        let batch = self.op.paging.batch;
+        self.op.how.seen(batch.positions[row] as usize, batch.mutual_with(row))
     }
 
     /// Fills the scratch memory with the q heads of a span's rows, normed, rotated and scaled.

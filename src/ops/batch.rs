@@ -2,6 +2,7 @@
 
 use super::lora::{Adapted, Lora};
 use crate::base::{Error, Result, reserve};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One sequence's rows in a batch.
@@ -31,8 +32,8 @@ pub struct StateRows {
 /// Everything that a forward pass reads besides weights and KV.
 ///
 /// Row r has position `positions[r]`. The rows of a sequence have consecutive positions. Each attends to positions
-/// `0..=positions[r]` of its sequence, including those of the current chunk. Position p of a sequence is in slot
-/// `p % block_size` of block `block_tables[table + p / block_size]`.
+/// `0..=positions[r]` of its sequence, including those of the current chunk, and to more if it is in `mutual`. Position p
+/// of a sequence is in slot `p % block_size` of block `block_tables[table + p / block_size]`.
 #[derive(Clone, Default)]
 pub struct RaggedBatch {
     pub tokens: Vec<u32>,
@@ -53,6 +54,18 @@ pub struct RaggedBatch {
     pub saves: Vec<(u32, u32)>,
     /// The type of each row's token, for encoders: 0 in a text, 1 in the second one of a pair. Empty: all are 0.
     pub types: Vec<u32>,
+    /// Vectors in place of the embeddings of the rows `vector_rows`, which are in ascending order:
+    /// `[vector_rows.len(), hidden]`. They are not scaled as embeddings are (in transformers, too, a picture's vectors
+    /// replace rows that have been scaled). These rows have a token all the same, for inputs of single layers.
+    pub vectors: Vec<f32>,
+    pub vector_rows: Vec<u32>,
+    /// The numbers that each row is rotated by, for the axes of time, height and width. A rope without axes takes the
+    /// first. Windows and block tables go by `positions` all the same. Empty: all are the row's position.
+    pub rotations: Vec<[u32; 3]>,
+    /// Ranges of rows, each of one sequence, that see each other in both directions, also beyond a window (Gemma 3's
+    /// pictures). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
+    /// order.
+    pub mutual: Vec<Range<u32>>,
     /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
     /// sequence, and its results are ignored.
     pub padding: usize,
@@ -242,8 +255,26 @@ impl RaggedBatch {
     /// Whether each row is the only one of its sequence, and gives logits but nothing else.
     pub fn decodes(&self) -> bool {
         let rows = self.tokens.len();
-        let plain = self.hidden_rows.is_empty() && self.adapted.is_empty();
+        let plain = self.hidden_rows.is_empty() && self.adapted.is_empty() && self.beyond_tokens().is_none();
         plain && self.seqs.len() == rows && self.logits_rows.len() == rows
+    }
+
+    /// What it has besides tokens that see those before them, if anything.
+    pub(crate) fn beyond_tokens(&self) -> Option<&'static str> {
+        let parts = [
+            (!self.vectors.is_empty(), "rows of given vectors"),
+            (!self.rotations.is_empty(), "rotations apart from positions"),
+            (!self.mutual.is_empty(), "rows that see each other in both directions"),
+        ];
+        parts.into_iter().find_map(|(has, part)| has.then_some(part))
+    }
+
+    /// The positions that `row` sees in both directions, its own among them.
+    pub(super) fn mutual_with(&self, row: usize) -> Option<Range<usize>> {
+        let at = self.mutual.partition_point(|rows| rows.end as usize <= row);
+        let rows = self.mutual.get(at).filter(|rows| rows.start as usize <= row)?;
+        let start = self.positions[rows.start as usize] as usize;
+        Some(start..start + rows.len())
     }
 
     /// Pads a decode step to at least `rows` rows if tokens are drawn in it. Other steps stay as they are. New rows
@@ -294,6 +325,10 @@ impl RaggedBatch {
         self.states.clear();
         self.saves.clear();
         self.types.clear();
+        self.vectors.clear();
+        self.vector_rows.clear();
+        self.rotations.clear();
+        self.mutual.clear();
         self.draws.clear();
         self.padding = 0;
     }

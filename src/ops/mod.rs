@@ -53,6 +53,6 @@ pub use short_conv::{ConvShape, ShortConv};
 pub use size::{Extent, step_bytes};
 pub use state::{Accepted, StateLayout, StateShape};
 pub use types::{
-    Activation, Attention, AttentionShape, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
+    Activation, Attention, AttentionShape, Axes, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };
 pub use weight::{Distinct, Weight};

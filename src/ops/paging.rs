@@ -32,8 +32,8 @@ pub struct Paging<'a> {
 
 impl<'a> Paging<'a> {
     /// `InvalidArgument` for rows that belong to no sequence or to several, positions that are not consecutive or not
-    /// in their block table, blocks that do not exist, and two sequences that write to one tile. Kernels do not check
-    /// again.
+    /// in their block table, blocks that do not exist, two sequences that write to one tile, and rows that see each
+    /// other in several sequences. Kernels do not check again.
     pub fn new(batch: &'a RaggedBatch, kv: &KvLayout, shape: &'a AttentionShape) -> Result<Self> {
         check_shape(shape, kv)?;
         check_batch(batch, kv)?;
@@ -169,9 +169,23 @@ fn check_batch(batch: &RaggedBatch, kv: &KvLayout) -> Result<()> {
         }
     }
     match next == rows {
-        true => Ok(()),
+        true => check_mutual(batch),
         false => {
             Err(Error::invalid(format!("{} of a step's {rows} rows belong to no sequence", rows - next)))
         }
     }
+}
+
+/// Checks rows that see each other against the batch's sequences, which have been checked.
+fn check_mutual(batch: &RaggedBatch) -> Result<()> {
+    let mut next = 0;
+    for rows in &batch.mutual {
+        let end = |seq: &SeqRows| seq.row + seq.rows;
+        let seq = batch.seqs.get(batch.seqs.partition_point(|seq| end(seq) <= rows.start));
+        if rows.start < next || rows.is_empty() || seq.is_none_or(|seq| end(seq) < rows.end) {
+            return Err(Error::invalid(format!("rows {rows:?} see each other, and are not of one sequence")));
+        }
+        next = rows.end;
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use super::mixture::FEW;
 use super::paging::Paging;
 use super::pass::{Op, Program, Ropes};
 use super::set::OpSet;
-use super::types::{AttentionShape, Projections};
+use super::types::{AttentionShape, Projections, Rope};
 
 /// A step's rows, and the contexts that they may have.
 #[derive(Clone, Copy)]
@@ -50,7 +50,8 @@ pub fn step_bytes<'a>(
         registers = registers.max(if ops.pools() { program.pooled() } else { program.floats() });
     }
     let Scratch { widest, own, experts, recurrent, attention, threads, head } = scratch;
-    let angles: usize = ropes.iter().map(|ropes| 1 + 2 * ropes.rope.inv_freq.len()).sum();
+    let angles = |rope: &Rope| 1 + 3 * usize::from(rope.axes.is_some()) + 2 * rope.inv_freq.len();
+    let angles: usize = ropes.iter().map(|ropes| angles(&ropes.rope)).sum();
     let floats = registers + angles + widest + own + experts + recurrent;
     let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
     let row = row + shapes * Paging::ROW_BYTES;

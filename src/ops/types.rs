@@ -3,7 +3,9 @@
 use super::fold::Fold;
 use crate::base::Error;
 use crate::kernels::Matrix;
+use crate::kernels::attention::Seen;
 use crate::kernels::gemm::ternary::Columns;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How a feed-forward combines `gate` and `up`.
@@ -162,6 +164,38 @@ pub struct Rope {
     pub style: RopeStyle,
     /// Factor on cos and sin (YaRN; otherwise 1).
     pub factor: f32,
+    /// `None`: all pairs turn by the first of a row's numbers (`RaggedBatch::rotations`).
+    pub axes: Option<Axes>,
+}
+
+/// For each pair of a rope, which of a row's three numbers it turns by: that of time, height or width (M-RoPE, Wang et
+/// al. 2024).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axes(Arc<[u8]>);
+
+impl Axes {
+    /// `sections` has the number of pairs for each axis. Those of one axis follow each other (Qwen2-VL) or, if
+    /// `interleaved`, pairs take turns. Height and width stop after their number, and time has the pairs in their place
+    /// (Qwen3-VL).
+    pub fn new(sections: [usize; 3], interleaved: bool) -> Self {
+        let [time, height, width] = sections;
+        let axis = |pair: usize| match interleaved {
+            true if pair / 3 < sections[pair % 3] => (pair % 3) as u8,
+            true => 0,
+            false => u8::from(pair >= time) + u8::from(pair >= time + height),
+        };
+        Self((0..time + height + width).map(axis).collect())
+    }
+
+    /// Number of pairs.
+    pub(super) fn pairs(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The axis of a pair: 0 is time, 1 height, 2 width.
+    pub fn of(&self, pair: usize) -> usize {
+        self.0[pair].into()
+    }
 }
 
 /// The weights of one product with their bias and norms: q, k and v; gate and up; or one matrix.
@@ -225,10 +259,12 @@ impl<'a> Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// The first position that a row at `position` sees.
-    pub fn first(&self, position: usize) -> usize {
+    /// The positions that a row at `position` sees. If it is one of `mutual`, it sees all of them, also those beyond
+    /// its window, as in Gemma 3.
+    pub(super) fn seen(&self, position: usize, mutual: Option<Range<usize>>) -> Seen {
         let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)));
-        first.max(self.from.min(position))
+        let Range { start, end } = mutual.unwrap_or(position..position + 1);
+        Seen { first: first.min(start).max(self.from.min(position)), last: end - 1 }
     }
 }
 

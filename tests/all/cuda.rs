@@ -9,9 +9,9 @@ use bn_engine::engine::api::*;
 use bn_engine::engine::{Engine, open_model};
 use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Matrix, Pool};
-use bn_engine::model::AdapterFile;
+use bn_engine::model::{AdapterFile, Outputs};
 use bn_engine::ops::pass::Program;
-use bn_engine::ops::{CudaOps, Weight};
+use bn_engine::ops::{CudaOps, RaggedBatch, Weight};
 use bn_engine::sample::SamplingParams;
 use std::collections::BTreeSet;
 use std::ffi::c_int;
@@ -236,6 +236,34 @@ fn pieces_of_a_prompt_have_the_bits_of_the_whole() {
             assert!(run(&device, &sequences, KvType::F16, piece) == whole, "{name}: {piece} at a time");
         }
     }
+}
+
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn inputs_besides_tokens_are_refused() {
+    let _driver = Emulated::new();
+    let device = on_device(&load_file("tests/golden/llama-tiny-f32.gguf", 1).unwrap());
+    let (mut memory, width) = (device.memory(KvType::F32, 1, 16, 1), device.model.facts().hidden_size);
+    let mut run = |change: &dyn Fn(&mut RaggedBatch)| {
+        let mut batch = RaggedBatch { logits_rows: vec![3], ..RaggedBatch::default() };
+        batch.push_seq(&[0], 0, 4).unwrap();
+        batch.tokens.extend([1; 4]);
+        change(&mut batch);
+        device.forward(&batch, &mut *memory, &mut Outputs::default())
+    };
+    run(&|_| ()).unwrap();
+    type Change<'a> = &'a dyn Fn(&mut RaggedBatch);
+    let changes: [(Change, &str); 3] = [
+        (&|b| (b.vector_rows, b.vectors) = (vec![0], vec![0.5; width]), "given vectors"),
+        (&|b| b.rotations = vec![[0; 3]; 4], "rotations"),
+        (&|b| b.mutual.push(0..2), "rows that see each other"),
+    ];
+    for (change, words) in changes {
+        let error = run(change).expect_err(words);
+        assert_eq!(error.status, Status::Unsupported, "{error}");
+        assert!(error.message.contains(words), "{error}");
+    }
+    run(&|_| ()).unwrap();
 }
 
 /// Two sequences with an adapter at different scales beside others without one.

@@ -58,6 +58,7 @@ mod model_types;
 mod model_zeros;
 mod notices;
 mod ops_fused;
+mod ops_inputs;
 mod ops_invariance;
 mod ops_latent;
 mod ops_plain;

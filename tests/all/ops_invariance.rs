@@ -6,9 +6,10 @@ use bn_engine::kernels::attention::KvType;
 use bn_engine::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use bn_engine::ops::pass::{Attend, Ids, Op, Pass, Product, Program, Ropes, Step};
 use bn_engine::ops::{
-    Activation, AttentionShape, CpuOps, HostMemory, KvLayout, Memory, MemoryLayout, Norm, OpSet, Outputs,
-    Paging, Projections, RaggedBatch, Rope, RopeStyle,
+    Activation, AttentionShape, Axes, CpuOps, HostMemory, KvLayout, Memory, MemoryLayout, Norm, OpSet,
+    Outputs, Paging, Projections, RaggedBatch, Rope, RopeStyle,
 };
+use std::ops::Range;
 use std::sync::Arc;
 
 const BLOCKS: usize = 100;
@@ -33,6 +34,8 @@ struct Toy {
     scale: f32,
     lengths: Vec<usize>,
     kv_type: KvType,
+    /// Positions of the first sequence with given vectors, which see each other and have rotations in two dimensions.
+    picture: Range<usize>,
 }
 
 impl Toy {
@@ -57,6 +60,7 @@ impl Toy {
             sinks: None,
             post_norm: None,
             scale: 1.0,
+            picture: 0..0,
         }
     }
 
@@ -76,6 +80,11 @@ impl Toy {
         toy.qkv.bias = Some(random.floats(toy.shape.qkv()).into());
         toy.qkv.norms = (0..3).map(|_| random.norm(256)).collect();
         toy.down.bias = Some(random.floats(256).into());
+        toy.picture = 14..41;
+        let pairs = toy.shape.head_dim / 2;
+        let sections = [pairs - 2 * (pairs / 3), pairs / 3, pairs / 3];
+        toy.rope.axes = Some(Axes::new(sections, false));
+        toy.local.axes = Some(Axes::new(sections, true));
         toy
     }
 
@@ -97,6 +106,44 @@ impl Toy {
         ((seq * 31 + position * 7) % 50) as u32
     }
 
+    /// The chunks, and what the first sequence has in its picture.
+    fn batch(&self, chunks: &[Chunk], tables: &[Vec<u32>]) -> RaggedBatch {
+        let mut batch = (*batch(chunks, tables, Self::token)).clone();
+        if self.picture.is_empty() {
+            return batch;
+        }
+        let Range { start, end } = self.picture;
+        for (chunk, seq) in chunks.iter().zip(&batch.seqs) {
+            for position in chunk.start..chunk.start + chunk.rows {
+                let row = seq.row + (position - chunk.start) as u32;
+                let own = [0, 1, 2].map(|axis| match (chunk.seq, position) {
+                    (0, at) if at >= end => at - (end - start) + 6,
+                    (0, at) if at >= start => start + [0, (at - start) / 6, (at - start) % 6][axis],
+                    (_, at) => at,
+                } as u32);
+                batch.rotations.push(own);
+                if chunk.seq == 0 && self.picture.contains(&position) {
+                    batch.vector_rows.push(row);
+                    batch.vectors.extend(Random(position as u32).floats(256));
+                }
+            }
+            if chunk.seq == 0 && (chunk.start..chunk.start + chunk.rows).contains(&start) {
+                let row = |at: usize| seq.row + (at - chunk.start) as u32;
+                batch.mutual.push(row(start)..row(end));
+            }
+        }
+        batch
+    }
+
+    /// Number of rows of a chunk that begins at `start`: at most `rows` more, but not a part of the picture.
+    fn whole(&self, seq: usize, start: usize, rows: usize) -> usize {
+        let end = start + rows;
+        if seq == 0 && start <= self.picture.start && self.picture.contains(&(end - 1)) {
+            return self.picture.end - start;
+        }
+        rows
+    }
+
     fn memory(&self, block_size: usize) -> HostMemory {
         let AttentionShape { kv_heads, head_dim, .. } = self.shape;
         let kind = self.kv_type;
@@ -110,6 +157,7 @@ impl Toy {
         let mut pass = Pass::default();
         let (table, scale) = (self.embedding.clone(), self.scale);
         let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale, to });
+        pass.push(Op::Replace { x, scale: 0.5 });
         let product = |weights: &Projections| Product::fixed(weights.clone());
         for layer in 0..2 {
             let how = Arc::new(Attend {
@@ -134,10 +182,10 @@ impl Toy {
     }
 
     /// Bits of the hidden state after both layers, a row for each of the batch's.
-    fn step(&self, ops: &dyn OpSet, batch: &Arc<RaggedBatch>, memory: &mut dyn Memory) -> Vec<Vec<u32>> {
+    fn step(&self, ops: &dyn OpSet, batch: &RaggedBatch, memory: &mut dyn Memory) -> Vec<Vec<u32>> {
         let (program, ropes) = self.program();
         let hidden_rows = (0..batch.tokens.len() as u32).collect();
-        let batch = &RaggedBatch { hidden_rows, ..(**batch).clone() };
+        let batch = &RaggedBatch { hidden_rows, ..batch.clone() };
         let paging = Some(Paging::new(batch, &memory.layout().kv, &self.shape).unwrap());
         let step = Step { paging, ropes: &ropes, ..Step::of_rows(batch) };
         let mut out = Outputs::default();
@@ -150,7 +198,7 @@ impl Toy {
         let one = |(seq, &length): (usize, &usize)| {
             let mut tables = vec![Vec::new(); self.lengths.len()];
             tables[seq] = (0..length.div_ceil(16) as u32).collect();
-            let batch = batch(&[Chunk { seq, start: 0, rows: length }], &tables, Self::token);
+            let batch = self.batch(&[Chunk { seq, start: 0, rows: length }], &tables);
             self.step(ops, &batch, &mut self.memory(16))
         };
         self.lengths.iter().enumerate().map(one).collect()
@@ -167,14 +215,15 @@ impl Toy {
             for (seq, rows) in out.iter().enumerate() {
                 let left = self.lengths[seq] - rows.len();
                 if left > 0 && random.below(4) > 0 {
-                    chunks.push(Chunk { seq, start: rows.len(), rows: 1 + random.below(left.min(largest)) });
+                    let more = 1 + random.below(left.min(largest));
+                    chunks.push(Chunk { seq, start: rows.len(), rows: self.whole(seq, rows.len(), more) });
                 }
             }
             random.shuffle(&mut chunks);
             if chunks.is_empty() {
                 continue;
             }
-            let mut rows = self.step(ops, &batch(&chunks, &tables, Self::token), memory).into_iter();
+            let mut rows = self.step(ops, &self.batch(&chunks, &tables), memory).into_iter();
             for chunk in chunks {
                 out[chunk.seq].extend(rows.by_ref().take(chunk.rows));
             }
@@ -215,6 +264,9 @@ fn long_contexts() {
     }) {
         (toy.kv_type, toy.lengths) = (kv_type, vec![530, 3, 261]);
         toy.window = toy.window.map(|_| 300);
+        if !toy.picture.is_empty() {
+            toy.picture = 230..520;
+        }
         let want = toy.reference(&ops(1, isa()));
         for (threads, block_size, largest) in [(1, 32, 100), (2, 16, 90), (8, 64, 200), (3, 16, 530)] {
             let got = toy.ragged(&ops(threads, isa()), largest as u32, block_size, largest);
@@ -226,11 +278,11 @@ fn long_contexts() {
         // Decodes the end of the longest.
         let (mut tables, memory) = (vec![Vec::new(); 3], &mut toy.memory(16));
         tables[0] = (0..34).rev().collect();
-        let prompt = batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables, Toy::token);
+        let prompt = toy.batch(&[Chunk { seq: 0, start: 0, rows: 520 }], &tables);
         let ops = ops(4, isa());
         let mut rows = toy.step(&ops, &prompt, memory);
         for start in 520..530 {
-            let one = batch(&[Chunk { seq: 0, start, rows: 1 }], &tables, Toy::token);
+            let one = toy.batch(&[Chunk { seq: 0, start, rows: 1 }], &tables);
             rows.extend(toy.step(&ops, &one, memory));
         }
         assert!(rows == want[0], "{kv_type:?}: decoding");
@@ -248,11 +300,29 @@ fn the_instruction_set_does_not_show() {
     }
 }
 
-/// Checks the comparison itself: another token changes the bits.
+/// Checks the comparison itself: another token changes the bits, and so does each input of a picture.
 #[test]
 fn different_sequences_have_different_bits() {
     let toy = &Toy::all()[0];
     let out = toy.reference(&ops(1, isa()));
     assert_ne!(out[0][16], out[2][16]);
     assert_ne!(out[0][0], out[1][0]);
+    let (toy, tables) = (&Toy::all()[7], [vec![0, 1, 2, 3]]);
+    let run = |change: &dyn Fn(&mut RaggedBatch)| {
+        let mut batch = toy.batch(&[Chunk { seq: 0, start: 0, rows: 61 }], &tables);
+        change(&mut batch);
+        toy.step(&ops(1, isa()), &batch, &mut toy.memory(16))
+    };
+    let want = run(&|_| ());
+    let changes: [&dyn Fn(&mut RaggedBatch); 4] = [
+        &|batch| batch.vectors[0] += 1.0,
+        &|batch| batch.rotations[40][1] += 1,
+        &|batch| batch.rotations[20][2] += 1,
+        &|batch| batch.mutual[0].start += 1,
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let got = run(change);
+        assert!(got[..14] == want[..14], "change {n}: rows before the picture");
+        assert!((14..41).all(|row| got[row] != want[row]), "change {n}: rows of the picture");
+    }
 }

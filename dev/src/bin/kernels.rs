@@ -288,7 +288,7 @@ impl Bench<'_> {
                         to.iter_mut().zip(from).for_each(|(to, x)| *to = x / (head_dim as f32).sqrt());
                     }
                     let mut seen = [Seen::default(); TOGETHER];
-                    seen.iter_mut().enumerate().for_each(|(row, seen)| seen.position = context - here + row);
+                    seen.iter_mut().enumerate().for_each(|(row, seen)| seen.last = context - here + row);
                     let context = kv.context(&kv.order[first..first + blocks], kv_head);
                     scratch.attend(isa, &seen[..here], group, &context, |row, head| {
                         let at = at(row, head);

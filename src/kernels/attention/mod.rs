@@ -1,4 +1,4 @@
-//! Paged causal attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
+//! Paged attention with grouped queries and an online softmax (Milakov and Gimelshein 2018).
 //!
 //! Every sum adds up in the order of positions, counted from 0, whatever a row's chunk, batch or block size (invariant
 //! 3). A score is a chain of multiply-adds along the head, or 16 chains if K is stored in the layout of V. If stored
@@ -47,34 +47,35 @@ pub struct Context<'a> {
     pub sinks: &'a [f32],
 }
 
-/// The positions that a row attends to: `first..=position`.
+/// The positions that a row attends to: `first..=last`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// 0, or the start of a sliding window; at most `position`.
+    /// 0, or the start of a sliding window; at most `last`.
     pub first: usize,
-    pub position: usize,
+    /// The row's own position, or a later one that it sees too.
+    pub last: usize,
 }
 
 impl Seen {
     /// The seen positions of `start..start + len`, counted from `start`.
     fn within(&self, start: usize, len: usize) -> Range<usize> {
-        let end = (self.position + 1).clamp(start, start + len);
+        let end = (self.last + 1).clamp(start, start + len);
         self.first.clamp(start, end) - start..end - start
     }
 
     /// The pieces that contain the seen positions.
     pub fn pieces(&self) -> Range<usize> {
-        self.first / PIECE..self.position / PIECE + 1
+        self.first / PIECE..self.last / PIECE + 1
     }
 }
 
-/// Rows of one sequence at consecutive positions, each with the query heads that share a KV head.
+/// Rows of one sequence, each with the query heads that share a KV head.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     /// The model's `head_dim`.
     pub head_dim: usize,
     pub heads: usize,
-    /// One entry per row, in ascending order.
+    /// One entry per row. From row to row neither end moves back.
     pub seen: &'a [Seen],
     /// `[rows, heads]` heads, rotated and scaled, then rotated as the stored heads are (`turn`). Each has `head_dim`
     /// elements; heads start `stride(head_dim)` apart.
@@ -203,9 +204,9 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
     assert!(k.head_dim == head_dim && v.head_dim == head_dim && k.kind == v.kind, "K and V of one kind");
     assert!(k.block_size.is_multiple_of(TILE) && v.block_size == k.block_size, "blocks of whole tiles");
     assert!(heads > 0 && head_dim > 0 && q.len() >= rows.queries() * stride(head_dim), "whole heads");
-    assert!(seen.iter().all(|row| row.first <= row.position), "a row sees itself");
-    let ascending = |w: &[Seen]| w[0].first <= w[1].first && w[1].position == w[0].position + 1;
-    assert!(seen.windows(2).all(ascending), "consecutive rows");
+    assert!(seen.iter().all(|row| row.first <= row.last), "a row sees itself");
+    let ascending = |w: &[Seen]| w[0].first <= w[1].first && w[0].last <= w[1].last;
+    assert!(seen.windows(2).all(ascending), "rows in order");
     let len = state_len(head_dim);
     assert!(states.len() >= rows.queries() * len && spans.scores.len() >= rows.queries() * SPAN, "scratch");
     for (n, state) in states.chunks_exact_mut(len).take(rows.queries()).enumerate() {

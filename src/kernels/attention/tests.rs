@@ -94,7 +94,7 @@ impl Stored {
 
     /// Softmax attention of query head `head` in f64.
     fn naive(&self, q: &[f32], kv_head: usize, head: usize, seen: Seen) -> Vec<f64> {
-        let positions = seen.first..=seen.position;
+        let positions = seen.first..=seen.last;
         let dot = |k: Vec<f32>| q.iter().zip(k).map(|(a, b)| *a as f64 * b as f64).sum::<f64>();
         let capped = |s: f64| self.cap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
         let score = |at| capped(dot(self.row(Half::K, at, kv_head)));
@@ -151,7 +151,7 @@ fn rows_that_are_k_and_v_give_one_set_of_bits() {
         for (kind, last) in KvType::ALL.into_iter().flat_map(|kind| [1, 16, 63, 89].map(|last| (kind, last)))
         {
             let kv = Stored { joint: true, ..Stored::new(kind, [&rows, &rows], 1, dim, 32) };
-            let seen = [last - 1, last].map(|position| Seen { first: 0, position });
+            let seen = [last - 1, last].map(|last| Seen { first: 0, last });
             let all: Vec<_> =
                 available().iter().map(|isa| run(*isa, &q, heads, &seen, &kv.context(0))).collect();
             for (n, (q, out)) in q.chunks_exact(dim).zip(all[0].chunks_exact(dim)).enumerate() {
@@ -177,7 +177,7 @@ fn equals_the_plain_formula_and_one_set_of_bits() {
         for (kind, (first, position)) in
             KvType::ALL.into_iter().flat_map(|k| windows.into_iter().chain(sliding).map(move |w| (k, w)))
         {
-            let seen = Seen { first, position };
+            let seen = Seen { first, last: position };
             let mut all = Vec::new();
             for block_size in [16, 32, 64] {
                 let cap = (case % 2 == 1).then_some(2.0);
@@ -213,12 +213,20 @@ fn rows_together_have_the_bits_of_rows_alone() {
                 kv.sinks = (0..heads).map(|head| head as f32 - 1.0).collect();
             }
             let context = kv.context(0);
-            // These cover single rows in pieces, and rows that begin within the first piece and after it.
-            for (rows, from, window) in
-                [(1, 590, 2000), (4, 254, 300), (3, 62, 30), (9, 510, 260), (5, 300, 1), (16, 570, 64)]
-            {
+            // These cover single rows in pieces, and rows that begin within the first piece and after it. Of the last two
+            // all rows, or some, see positions behind them.
+            for (rows, from, window, until) in [
+                (1, 590, 2000, 0),
+                (4, 254, 300, 0),
+                (3, 62, 30, 0),
+                (9, 510, 260, 0),
+                (5, 300, 1, 0),
+                (16, 570, 64, 0),
+                (6, 250, 40, 521),
+                (7, 14, 9, 18),
+            ] {
                 let seen: Vec<Seen> = (from..from + rows)
-                    .map(|position| Seen { first: (position + 1usize).saturating_sub(window), position })
+                    .map(|at| Seen { first: (at + 1usize).saturating_sub(window), last: at.max(until) })
                     .collect();
                 let q: Vec<f32> = noise(7, rows * heads * dim).iter().map(|x| x * 0.3).collect();
                 let together = run(crate::kernels::isa(), &q, heads, &seen, &context);
@@ -276,7 +284,7 @@ fn a_nan_is_not_hidden() {
         for isa in available() {
             let mut kv = Stored::new(kind, [&noise(1, 20 * 16), &noise(2, 20 * 16)], 1, 16, 16);
             kv.put(Half::K, 2, 0, &[f32::NAN; 16]);
-            let seen = Seen { first: 0, position: 19 };
+            let seen = Seen { first: 0, last: 19 };
             let out = run(*isa, &[1.0; 16], 1, &[seen], &kv.context(0));
             assert!(out.iter().all(|x| x.is_nan()), "{kind:?} {isa:?}");
         }
@@ -291,7 +299,7 @@ fn extremes() {
         let vs: Vec<f32> = noise(2, 100 * 16).iter().map(|x| x * value).collect();
         for kind in KvType::ALL {
             let kv = Stored::new(kind, [&ks, &vs], 1, 16, 32);
-            let seen = Seen { first: 0, position: 99 };
+            let seen = Seen { first: 0, last: 99 };
             let all: Vec<_> = available()
                 .iter()
                 .map(|isa| run(*isa, &noise(5, 5 * 16), 5, &[seen], &kv.context(0)))
@@ -312,7 +320,7 @@ fn nothing_outside_of_a_window_matters() {
     for kind in KvType::ALL {
         for isa in available() {
             let mut kv = Stored::new(kind, [&ks, &vs], 1, 24, 16);
-            let seen = Seen { first: 21, position: 40 };
+            let seen = Seen { first: 21, last: 40 };
             let want = run(*isa, &[1.0; 24], 1, &[seen], &kv.context(0));
             for at in (0..21).chain(41..48) {
                 kv.put(Half::K, at, 0, &[f32::NAN; 24]);

@@ -6,19 +6,26 @@ use crate::kernels::gemm::blocks::SharedOut;
 /// Cost of a cosine and a sine, in multiply-adds.
 const ANGLE: usize = 64;
 
-/// Computes the cosine and the sine of `position * inv_freq[i]`, times `factor`, for each position:
-/// `[positions, 2 * pairs]`, cosines before sines. Both are computed in f64 and rounded, so that far positions keep
+/// Computes the cosine and the sine of `position(row, i) * inv_freq[i]`, times `factor`, for each row:
+/// `[rows, 2 * pairs]`, cosines before sines. Both are computed in f64 and rounded, so that far positions keep
 /// their phase; then they are multiplied.
-pub fn table(pool: &Pool, positions: &[u32], inv_freq: &[f32], factor: f32, out: &mut [f32]) {
+pub fn table(
+    pool: &Pool,
+    rows: usize,
+    position: impl Fn(usize, usize) -> u32 + Sync,
+    inv_freq: &[f32],
+    factor: f32,
+    out: &mut [f32],
+) {
     let pairs = inv_freq.len();
-    assert_eq!(out.len(), positions.len() * 2 * pairs, "a table is [positions, 2 * pairs]");
+    assert_eq!(out.len(), rows * 2 * pairs, "a table is [rows, 2 * pairs]");
     let shared = SharedOut::new(out);
-    pool.run_if_worth(positions.len() * pairs * ANGLE, positions.len(), &|n| {
+    pool.run_if_worth(rows * pairs * ANGLE, rows, &|n| {
         // SAFETY: each task has a row of its own.
         let row = unsafe { shared.slice(n * 2 * pairs..(n + 1) * 2 * pairs) };
         let (cosines, sines) = row.split_at_mut(pairs);
-        for ((cos, sin), f) in cosines.iter_mut().zip(sines).zip(inv_freq) {
-            let angle = positions[n] as f64 * *f as f64;
+        for (i, ((cos, sin), f)) in cosines.iter_mut().zip(sines).zip(inv_freq).enumerate() {
+            let angle = position(n, i) as f64 * *f as f64;
             (*cos, *sin) = (angle.cos() as f32 * factor, angle.sin() as f32 * factor);
         }
     });

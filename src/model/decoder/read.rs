@@ -28,10 +28,11 @@ impl Decoder {
                 unfold = Some(Arc::new(rotations.fold("token_embd.weight", hidden, None, from.what())?));
             }
         }
-        let scale = c.embedding_scale / c.residual_scale;
+        let (scale, given) = (c.embedding_scale / c.residual_scale, 1.0 / c.residual_scale);
         let embed = |pass: &mut Pass| {
             let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table: embedding.clone(), scale, to });
             unfold.iter().for_each(|fold| pass.push(Op::Unfold { x, fold: fold.clone() }));
+            pass.push(Op::Replace { x, scale: given });
             x
         };
         let mut pass = Pass::default();

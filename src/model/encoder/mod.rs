@@ -5,7 +5,7 @@ mod config;
 pub(super) mod family;
 mod head;
 
-use super::check::check_batch;
+use super::check::{check_batch, check_tokens_alone};
 use super::{Facts, KvShape, Model, Outputs, check_stop};
 use crate::base::{Error, Result};
 use crate::ops::pass::{Program, Ropes, Step};
@@ -78,7 +78,8 @@ impl Model for Encoder {
         out: &mut Outputs,
     ) -> Result<()> {
         let c = &self.config;
-        check_batch(batch, &memory.layout().kv, self.kv_shape(), c.vocab_size, c.context_length)?;
+        check_batch(batch, &memory.layout().kv, self.kv_shape(), &self.facts)?;
+        check_tokens_alone(batch)?;
         let typed = batch.types.len();
         if !batch.logits_rows.is_empty() || typed != 0 && typed != batch.tokens.len() {
             return Err(Error::invalid("an encoder has no logits, and a type for each row or for none"));

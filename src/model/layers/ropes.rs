@@ -25,7 +25,10 @@ pub(crate) fn read(reader: &mut Reader, c: &DecoderConfig) -> Result<Vec<Ropes>>
             *freq /= factor;
         }
     }
-    let rope = |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style: c.rope_style, factor };
+    let rope = |inv_freq: Vec<f32>, factor| {
+        let (inv_freq, style, axes) = (inv_freq.into(), c.rope_style, None);
+        Rope { inv_freq, style, factor, axes }
+    };
     let both = |(of, (inv_freq, factor)): (&RopeConfig, _)| Ropes {
         rope: rope(inv_freq, factor),
         long: of

@@ -36,7 +36,7 @@ impl Reader<'_> {
             Positions::Rotated(style) => style,
             _ => RopeStyle::Neox,
         };
-        let rope = |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style, factor };
+        let rope = |inv_freq: Vec<f32>, factor| Rope { inv_freq: inv_freq.into(), style, factor, axes: None };
         let ropes = c.ropes.iter().map(|r| rope(r.inv_freq(), r.attention_factor()));
         let ropes = ropes.map(|rope| Ropes { rope, long: None }).collect();
         pass.push(Op::Hidden { x, norm: None });

@@ -7,7 +7,7 @@ use crate::kernels::Matrix;
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::cap::cap_all;
 use crate::ops::attention::{self, KvWrite};
-use crate::ops::batch::Outputs;
+use crate::ops::batch::{Outputs, RaggedBatch};
 use crate::ops::embed::Embed;
 use crate::ops::encode::Encode;
 use crate::ops::experts::Experts;
@@ -72,6 +72,7 @@ impl<'a> Run<'a> {
     pub(super) fn op(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Embed { ids, table, scale, to } => self.embed(*ids, table, *scale, *to),
+            Op::Replace { x, scale } => self.replace(*x, *scale),
             Op::Unfold { x, fold } => self.unfold(*x, fold),
             Op::Linear { input, norm, product, to } => self.linear(input, norm.as_ref(), product, *to),
             Op::Attention { qkv, how, to } => self.attention(*qkv, how, Some(*to)),
@@ -170,6 +171,20 @@ impl<'a> Run<'a> {
         Embed { table, scale, isa: *isa, pool }.run(&ids, to.data)
     }
 
+    fn replace(&mut self, x: Reg, scale: f32) -> Result<()> {
+        let RaggedBatch { vectors, vector_rows, .. } = self.step.batch;
+        let [Rows { data, rows, width }] = self.registers.of([x])?;
+        let fits = vector_rows.iter().all(|row| (*row as usize) < rows);
+        if !fits || vectors.len() != vector_rows.len() * width {
+            return Err(Error::internal(format!("{} elements for rows {vector_rows:?}", vectors.len())));
+        }
+        for (row, vector) in vector_rows.iter().zip(vectors.chunks_exact(width.max(1))) {
+            let to = &mut data[*row as usize * width..][..width];
+            to.iter_mut().zip(vector).for_each(|(to, x)| *to = x * scale);
+        }
+        Ok(())
+    }
+
     fn unfold(&mut self, x: Reg, fold: &Fold) -> Result<()> {
         let [Rows { data, rows, width }] = self.registers.of([x])?;
         fold.check(width)?;
@@ -187,7 +202,7 @@ impl<'a> Run<'a> {
         let (paging, place, isa) = (step.paging(how)?, how.place, *isa);
         let (memory, how) = (kept(&mut self.memory)?, &step.attention(how)?);
         let Scratch { angles, pieces, .. } = &mut *self.scratch;
-        let table = angles.of(pool, step.batch, how.rope);
+        let table = angles.of(pool, step.batch, how.rope)?;
         let write = KvWrite { pool, isa, paging, how, table };
         if !how.shared {
             let [qkv] = self.registers.of([qkv])?;
@@ -202,7 +217,7 @@ impl<'a> Run<'a> {
     fn encode(&mut self, qkv: Reg, how: &Attend, to: Reg) -> Result<()> {
         let (batch, CpuOps { pool, isa, .. }) = (self.step.batch, self.ops);
         let how = &self.step.attention(how)?;
-        let table = self.scratch.angles.of(pool, batch, how.rope);
+        let table = self.scratch.angles.of(pool, batch, how.rope)?;
         let [qkv, to] = self.registers.made(batch.tokens.len(), [qkv], to)?;
         let dims = qkv.dims();
         Encode { pool, isa: *isa, batch, how, table }.run(qkv.data, dims, to.data)

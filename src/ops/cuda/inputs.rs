@@ -165,7 +165,8 @@ impl Inputs {
         let more = len.saturating_sub(self.floats.len());
         reserve(&mut self.floats, more, "a step's rotations")?;
         self.floats.resize(len, 0.0);
-        rope::table(pool, positions, &rope.inv_freq, rope.factor, &mut self.floats);
+        let position = |row: usize, _| positions[row];
+        rope::table(pool, positions.len(), position, &rope.inv_freq, rope.factor, &mut self.floats);
         let free = self.turns.iter().position(|(_, turns)| turns.is_none());
         let at = free.unwrap_or_else(|| {
             self.turns.push((Slot::default(), None));

@@ -31,6 +31,9 @@ impl OpSet for CudaOps {
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
+        if let Some(part) = step.batch.beyond_tokens() {
+            return Err(cpu_only(part));
+        }
         let memory = memory.ok_or_else(|| Error::internal("a pass on a device that keeps nothing"))?;
         let memory = memory.of::<DeviceMemory>()?;
         out.begin(step.batch);
@@ -150,7 +153,7 @@ impl Run<'_> {
     fn op(&mut self, op: &Op) -> Result<()> {
         let ops = self.ops;
         let (to, made) = match op {
-            Op::Check => return Ok(()),
+            Op::Check | Op::Replace { .. } => return Ok(()),
             Op::Add(Sum { x, y, norm }) => return ops.add(self.get(*x)?, self.get(*y)?, norm.as_ref()),
             Op::NormColumns { x, from, norm } => return ops.norm_columns(self.get(*x)?, *from, norm),
             Op::Want { x } => return self.want(*x),
@@ -446,6 +449,7 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Head { cap: Some(_), .. } => Some("capped logits"),
         Op::Embed { ids: Ids::Types | Ids::Positions(_), .. } => Some("encoders"),
         Op::Check
+        | Op::Replace { .. }
         | Op::Embed { .. }
         | Op::Linear { .. }
         | Op::Add(_)

@@ -40,6 +40,11 @@ pub enum Op {
         scale: f32,
         to: Reg,
     },
+    /// Puts the batch's given vectors, times `scale`, in the place of their rows (`RaggedBatch::vectors`).
+    Replace {
+        x: Reg,
+        scale: f32,
+    },
     /// Undoes the rotation of rows of a folded table.
     Unfold {
         x: Reg,
@@ -104,9 +109,9 @@ pub enum Op {
         gate: Reg,
         to: Reg,
     },
-    /// Norms and rotates the q and k heads of `qkv` at the batch's positions, writes k and v to the KV cache, and attends
-    /// causally over the block tables, within the window. Without v heads (`AttentionShape::keys_are_values`), or k heads
-    /// either (`Attend::shared`), rows are narrower.
+    /// Norms and rotates the q and k heads of `qkv`, writes k and v to the KV cache, and attends over the block tables,
+    /// within the window: causally, but for `RaggedBatch::mutual`. Without v heads (`AttentionShape::keys_are_values`), or
+    /// k heads either (`Attend::shared`), rows are narrower.
     Attention {
         qkv: Reg,
         how: Arc<Attend>,
@@ -285,6 +290,7 @@ impl Op {
             | Self::Shift { x, .. }
             | Self::Head { x, .. } => of(*x),
             Self::Check
+            | Self::Replace { .. }
             | Self::Unfold { .. }
             | Self::Add(_)
             | Self::NormParts { .. }
@@ -302,7 +308,8 @@ impl Op {
         match self {
             Self::Check => {}
             Self::Embed { to, .. } => each(Makes, to),
-            Self::Unfold { x, .. }
+            Self::Replace { x, .. }
+            | Self::Unfold { x, .. }
             | Self::NormParts { x, .. }
             | Self::NormColumns { x, .. }
             | Self::Scale { x, .. }
@@ -413,6 +420,7 @@ impl Op {
                 each(Weight::Experts(experts));
             }
             Self::Check
+            | Self::Replace { .. }
             | Self::Unfold { .. }
             | Self::Gated { .. }
             | Self::Scale { .. }

@@ -113,7 +113,7 @@ pub fn plain(matrices: &[Matrix]) -> Projections {
 
 pub fn rope(pairs: usize, style: RopeStyle) -> Rope {
     let inv_freq = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
-    Rope { inv_freq, style, factor: 1.0 }
+    Rope { inv_freq, style, factor: 1.0, axes: None }
 }
 
 /// Rows `start..start + rows` of a sequence.

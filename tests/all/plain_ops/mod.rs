@@ -10,6 +10,7 @@ use bn_engine::ops::{
 };
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use half::{bf16, f16};
+use std::ops::Range;
 
 mod fold;
 mod latent;
@@ -157,14 +158,23 @@ fn linear(x: &Tensor, norm: Option<&Norm>, weights: &Projections) -> candle_core
     }
 }
 
-/// `x` `[T, heads, head_dim]` turned by `position * inv_freq`.
-fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Tensor> {
+/// The angles of a row's pairs: `position * inv_freq`, or those of its rotation.
+fn angles(batch: &RaggedBatch, row: usize, rope: &Rope) -> Vec<f64> {
+    let position = |pair: usize| match batch.rotations.get(row) {
+        Some(own) => own[rope.axes.as_ref().map_or(0, |axes| axes.of(pair))],
+        None => batch.positions[row],
+    };
+    rope.inv_freq.iter().enumerate().map(|(pair, f)| position(pair) as f64 * *f as f64).collect()
+}
+
+/// `x` `[T, heads, head_dim]`, turned.
+fn rotate(x: &Tensor, batch: &RaggedBatch, rope: &Rope) -> candle_core::Result<Tensor> {
     let (rows, heads, dim) = x.dims3()?;
     let pairs = rope.inv_freq.len();
     if pairs == 0 {
         return Ok(x.clone());
     }
-    let angles = positions.iter().flat_map(|p| rope.inv_freq.iter().map(move |f| *p as f64 * *f as f64));
+    let angles = (0..rows).flat_map(|row| angles(batch, row, rope));
     let angles = Tensor::from_vec(angles.collect::<Vec<f64>>(), (rows, 1, pairs, 1), &Device::Cpu)?;
     let factor = rope.factor as f64;
     let (cos, sin) = ((angles.cos()? * factor)?, (angles.sin()? * factor)?);
@@ -186,12 +196,14 @@ fn rotate(x: &Tensor, positions: &[u32], rope: &Rope) -> candle_core::Result<Ten
     if rest.elem_count() == 0 { Ok(turned) } else { Tensor::cat(&[turned, rest], 2) }
 }
 
-/// Softmax attention of `q` `[rows, heads, dim]` at `positions` over `k` and `v` `[context, kv_heads, dim]`.
+/// Softmax attention of `q` `[rows, heads, dim]` at `positions` over `k` and `v` `[context, kv_heads, dim]`. Positions
+/// in one of the ranges `mutual` see each other.
 fn softmax_attention(
     q: &Tensor,
     k: &Tensor,
     v: &Tensor,
     positions: &[u32],
+    mutual: &[Range<usize>],
     how: &Attention,
 ) -> candle_core::Result<Tensor> {
     let (rows, heads, dim) = q.dims3()?;
@@ -208,9 +220,10 @@ fn softmax_attention(
         * how.shape.scale as f64)?;
     let window = how.window.unwrap_or(usize::MAX);
     let from = how.from;
-    let sees = move |row: usize, c: usize| c <= row && row - c < window && c >= from.min(row);
-    let hidden =
-        |p: u32| (0..context).map(move |c| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY });
+    let both = |row, c| mutual.iter().any(|range| range.contains(&row) && range.contains(&c));
+    let sees = |row: usize, c: usize| (c <= row && row - c < window || both(row, c)) && c >= from.min(row);
+    let hide = |p: u32, c: usize| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY };
+    let hidden = |p: u32| (0..context).map(move |c| hide(p, c));
     let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();
     let mask = Tensor::from_vec(mask, (1, rows, context), &Device::Cpu)?;
     let scores = match how.shape.cap {
@@ -260,8 +273,8 @@ fn attention(
         let part = heads.narrow(1, from, count)?.contiguous()?;
         let normed = |x: &Tensor| how.norms.map_or_else(|| Ok(x.clone()), |norms| normed(x, &norms[norm]));
         match s.norms_last {
-            true => normed(&rotate(&part, &batch.positions, how.rope)?),
-            false => rotate(&normed(&part)?, &batch.positions, how.rope),
+            true => normed(&rotate(&part, batch, how.rope)?),
+            false => rotate(&normed(&part)?, batch, how.rope),
         }
     };
     let q = part(0, s.heads, 0)?;
@@ -303,7 +316,12 @@ fn attention(
         let index: Vec<u32> = (0..context).map(|p| slot(table, p) as u32).collect();
         let index = Tensor::from_vec(index, context, &Device::Cpu)?;
         let (k, v) = (keys.index_select(&index, 0)?, values.index_select(&index, 0)?);
-        outputs.push(softmax_attention(&q.narrow(0, span.start, span.len())?, &k, &v, positions, how)?);
+        let own = |rows: &&Range<u32>| span.contains(&(rows.start as usize));
+        let at = |row: u32| batch.positions[row as usize] as usize;
+        let mutual: Vec<_> =
+            batch.mutual.iter().filter(own).map(|rows| at(rows.start)..at(rows.end - 1) + 1).collect();
+        let q = q.narrow(0, span.start, span.len())?;
+        outputs.push(softmax_attention(&q, &k, &v, positions, &mutual, how)?);
     }
     Tensor::cat(&outputs, 0)
 }

@@ -58,6 +58,7 @@ impl Run<'_> {
         let (to, made) = match op {
             Op::Check => return Ok(()),
             Op::Embed { ids, table, scale, to } => (to, self.embed(*ids, table, *scale)),
+            Op::Replace { x, scale } => (x, self.replaced(self.get(x), *scale)),
             Op::Unfold { x, fold } => {
                 (x, walsh_hadamard(self.get(x), fold.block).and_then(|x| signed(&x, fold)))
             }
@@ -119,6 +120,16 @@ impl Run<'_> {
 
     fn embed(&self, ids: Ids, table: &Matrix, scale: f32) -> candle_core::Result<Tensor> {
         pick(&dequantize(table)?, &self.step.ids(ids))? * f64::from(scale)
+    }
+
+    fn replaced(&self, x: &Tensor, scale: f32) -> candle_core::Result<Tensor> {
+        let RaggedBatch { vectors, vector_rows, .. } = self.step.batch;
+        let mut rows = x.to_vec2::<f32>()?;
+        let width = x.dim(1)?;
+        for (row, vector) in vector_rows.iter().zip(vectors.chunks_exact(width)) {
+            rows[*row as usize] = vector.iter().map(|x| x * scale).collect();
+        }
+        Tensor::new(rows, &Device::Cpu)
     }
 
     fn add(&mut self, Sum { x, y, norm }: &Sum) -> Result<()> {
