@@ -5,6 +5,7 @@
 mod counting;
 mod engine_support;
 
+use bn_engine::cache::ContentId;
 use bn_engine::engine::api::Pooling;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, Tokens};
 use counting::{CALLS, LIVE, PEAK};
@@ -101,8 +102,8 @@ fn a_scheduler_that_decodes_allocates_nothing() {
     const BLOCK: u32 = 16;
     struct Distinct;
     impl Tokens for Distinct {
-        fn token(&self, seq: SeqId, position: u32) -> u32 {
-            seq.0 * 10_000 + position
+        fn content(&self, seq: SeqId, position: u32) -> ContentId {
+            (seq.0 * 10_000 + position).into()
         }
     }
     let (prompt_len, max_new) = (10, 64 * BLOCK - 10);

@@ -1,10 +1,12 @@
 //! Bookkeeping of paged KV: blocks that are held, blocks that are cached by content, and their size; and of the states
 //! of recurrent layers. Their memory is an `ops::Memory`.
 
+mod content;
 mod pool;
 mod prefix;
 mod states;
 
+pub use content::ContentId;
 pub use pool::{BlockPool, BlockTable, NONE};
 pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, PrefixCache, TreePosition, chain};
 pub use states::{Snapshot, StatePool};

@@ -1,8 +1,9 @@
 //! Blocks by content: a prompt that begins like an earlier one reuses its blocks instead of computing them again.
 //!
-//! A block's key covers all tokens before its end:
-//! `key(i) = XXH64(tokens of block i as little-endian u32, seed = key(i - 1))`, where `key(-1)` is the salt. Keys only find
-//! candidates. Parents and tokens are compared too, so a collision costs a miss, but never gives a wrong answer.
+//! A block's key covers all contents before its end:
+//! `key(i) = XXH64(contents of block i, seed = key(i - 1))`, where `key(-1)` is the salt. A token is a little-endian u32
+//! there, a given vector its id as u64. Keys only find candidates. Parents and contents are compared too, so a collision
+//! costs a miss, but never gives a wrong answer.
 //!
 //! Full blocks are shared by reference. A block of which only the first positions match (because its sequence ended
 //! there, or its contents differ from some position on) is copied, and the copy is continued.
@@ -10,6 +11,7 @@
 //! A holder of an indexed block also holds its parent, and releases the parent later. So the least recently used
 //! block is always a leaf, and no block stays in the index longer than its parent.
 
+use super::content::ContentId;
 use super::pool::{BlockPool, BlockTable, NONE};
 use super::states::StatePool;
 use crate::base::{Error, Result};
@@ -18,7 +20,7 @@ use xxhash_rust::xxh64::xxh64;
 
 /// Number of siblings that a search for a partial block looks at, newest first.
 const SIBLINGS: usize = 32;
-/// Maximum number of tokens in a block.
+/// Maximum number of positions in a block.
 pub const MAX_BLOCK_SIZE: usize = 128;
 
 /// The entry of a block in the index.
@@ -96,8 +98,8 @@ pub struct PrefixCache {
     pool: BlockPool,
     block_size: usize,
     nodes: Vec<Node>,
-    /// `block_size` tokens for each block.
-    tokens: Vec<u32>,
+    /// Those of `block_size` positions for each block.
+    contents: Vec<ContentId>,
     /// Full blocks by their keys.
     full: HashMap<u64, u32>,
     /// The newest child by the key of its parent.
@@ -109,12 +111,16 @@ pub struct PrefixCache {
     log: Option<Vec<CacheEvent>>,
 }
 
-/// The key of a block with these `tokens` after the key `previous`.
-pub fn chain(previous: u64, tokens: &[u32]) -> u64 {
-    let mut bytes = [0; 4 * MAX_BLOCK_SIZE];
-    let chunks = bytes.chunks_exact_mut(4);
-    chunks.zip(tokens).for_each(|(chunk, token)| chunk.copy_from_slice(&token.to_le_bytes()));
-    xxh64(&bytes[..4 * tokens.len()], previous)
+/// The key of a block with these `contents`, at most `MAX_BLOCK_SIZE`, after the key `previous`.
+pub fn chain(previous: u64, contents: &[impl Copy + Into<ContentId>]) -> u64 {
+    let (mut all, mut len) = ([0; size_of::<ContentId>() * MAX_BLOCK_SIZE], 0);
+    for content in contents {
+        (*content).into().with_bytes(|bytes| {
+            all[len..len + bytes.len()].copy_from_slice(bytes);
+            len += bytes.len();
+        });
+    }
+    xxh64(&all[..len], previous)
 }
 
 impl PrefixCache {
@@ -126,21 +132,21 @@ impl PrefixCache {
         }
         let out_of_memory =
             || Error::out_of_memory("the index of KV blocks", count.saturating_mul(Self::block_bytes(size)));
-        let (mut nodes, mut tokens) = (Vec::new(), Vec::new());
+        let (mut nodes, mut contents) = (Vec::new(), Vec::new());
         let (mut full, mut children) = (HashMap::new(), HashMap::new());
         let positions = count.checked_mul(size).ok_or_else(out_of_memory)?;
         nodes.try_reserve_exact(count).map_err(|_| out_of_memory())?;
-        tokens.try_reserve_exact(positions).map_err(|_| out_of_memory())?;
+        contents.try_reserve_exact(positions).map_err(|_| out_of_memory())?;
         full.try_reserve(2 * count).map_err(|_| out_of_memory())?;
         children.try_reserve(2 * count).map_err(|_| out_of_memory())?;
         nodes.resize(count, ABSENT);
-        tokens.resize(positions, 0);
+        contents.resize(positions, ContentId::default());
         let pool = BlockPool::new(blocks)?;
         Ok(Self {
             pool,
             block_size: size,
             nodes,
-            tokens,
+            contents,
             full,
             children,
             states: StatePool::default(),
@@ -154,7 +160,7 @@ impl PrefixCache {
         // Two hash tables of 17-byte entries with room for twice as many. Removed entries take room until the table
         // is half empty, and then it is cleaned in place. Tables are at most seven eighths full, and at least half of
         // that.
-        16 + size_of::<Node>() + 4 * block_size + 2 * 80
+        16 + size_of::<Node>() + size_of::<ContentId>() * block_size + 2 * 80
     }
 
     pub fn pool(&self) -> &BlockPool {
@@ -196,13 +202,13 @@ impl PrefixCache {
         self.pool.release(block, self.nodes[block as usize].len > 0);
     }
 
-    /// Finds the longest indexed prefix, of at most `limit` positions, of the sequence with tokens `token(position)`,
-    /// whose full blocks have `keys`. Appends the full blocks to `table` without holding them.
+    /// Finds the longest indexed prefix, of at most `limit` positions, of the sequence with the contents
+    /// `content(position)`, whose full blocks have `keys`. Appends the full blocks to `table` without holding them.
     pub fn find(
         &self,
         salt: u64,
         keys: &[u64],
-        token: &dyn Fn(u32) -> u32,
+        content: &dyn Fn(u32) -> ContentId,
         limit: u32,
         table: &mut BlockTable,
     ) -> Found {
@@ -212,7 +218,7 @@ impl PrefixCache {
         for &key in keys.iter().take(limit / size) {
             let Some(&block) = self.full.get(&key) else { break };
             let place = TreePosition { salt, parent, parent_key };
-            if !self.is_at(block, place) || self.common(block, found.blocks, size, token) < size {
+            if !self.is_at(block, place) || self.common(block, found.blocks, size, content) < size {
                 break;
             }
             table.push(block);
@@ -221,7 +227,7 @@ impl PrefixCache {
             (parent, parent_key) = (block, key);
         }
         let most = size.min(limit - found.blocks * size);
-        found.part = self.find_part(TreePosition { salt, parent, parent_key }, found.blocks, most, token);
+        found.part = self.find_part(TreePosition { salt, parent, parent_key }, found.blocks, most, content);
         found
     }
 
@@ -246,14 +252,14 @@ impl PrefixCache {
         Found { blocks, idle, part: (at < size).then_some((block, at)), state: Some(state) }
     }
 
-    /// Finds the child of `place` that shares the longest beginning, of at most `most` tokens, with block `index` of
+    /// Finds the child of `place` that shares the longest beginning, of at most `most` positions, with block `index` of
     /// the sequence.
     fn find_part(
         &self,
         place: TreePosition,
         index: usize,
         most: usize,
-        token: &dyn Fn(u32) -> u32,
+        content: &dyn Fn(u32) -> ContentId,
     ) -> Option<(u32, u32)> {
         let mut best = (NONE, 0);
         let mut next = *self.children.get(&place.parent_key)?;
@@ -262,7 +268,7 @@ impl PrefixCache {
                 break;
             }
             if self.is_at(next, place) {
-                let common = self.common(next, index, most, token);
+                let common = self.common(next, index, most, content);
                 if common > best.1 {
                     best = (next, common);
                 }
@@ -277,21 +283,27 @@ impl PrefixCache {
         node.parent == place.parent && node.salt == place.salt && node.parent_key == place.parent_key
     }
 
-    /// Number of leading tokens, of the first `most`, that `block` shares with block `index` of the sequence.
-    fn common(&self, block: u32, index: usize, most: usize, token: &dyn Fn(u32) -> u32) -> usize {
+    /// Number of leading contents, of the first `most`, that `block` shares with block `index` of the sequence.
+    fn common(&self, block: u32, index: usize, most: usize, content: &dyn Fn(u32) -> ContentId) -> usize {
         let known =
-            &self.tokens[block as usize * self.block_size..][..self.nodes[block as usize].len as usize];
+            &self.contents[block as usize * self.block_size..][..self.nodes[block as usize].len as usize];
         let first = (index * self.block_size) as u32;
-        known.iter().take(most).zip(first..).take_while(|&(&known, at)| known == token(at)).count()
+        known.iter().take(most).zip(first..).take_while(|&(&known, at)| known == content(at)).count()
     }
 
     /// Adds a full, held block to the index. Returns the block that has these contents from now on, which the caller
     /// holds in its place: another one if they were known already. `None` if the key belongs to other contents; no
     /// later block of the sequence can be indexed then.
-    pub fn store(&mut self, block: u32, place: TreePosition, tokens: &[u32], key: u64) -> Option<u32> {
-        debug_assert_eq!(tokens.len(), self.block_size);
+    pub fn store(
+        &mut self,
+        block: u32,
+        place: TreePosition,
+        contents: &[ContentId],
+        key: u64,
+    ) -> Option<u32> {
+        debug_assert_eq!(contents.len(), self.block_size);
         let Some(&known) = self.full.get(&key) else {
-            self.write(block, place, tokens);
+            self.write(block, place, contents);
             self.nodes[block as usize].key = key;
             self.full.insert(key, block);
             self.log_event(CacheEvent::Stored { key, parent_key: place.parent_key });
@@ -300,7 +312,7 @@ impl PrefixCache {
         if known == block {
             return Some(block);
         }
-        let wanted = |at: u32| tokens[at as usize];
+        let wanted = |at: u32| contents[at as usize];
         if !self.is_at(known, place) || self.common(known, 0, self.block_size, &wanted) < self.block_size {
             return None;
         }
@@ -314,24 +326,24 @@ impl PrefixCache {
     /// Adds the first positions of a held block, which its sequence may continue to fill, to the index. If
     /// another block has the same positions, adds them only if `twice`, in case the other block is evicted
     /// first.
-    pub fn store_part(&mut self, block: u32, place: TreePosition, tokens: &[u32], twice: bool) {
-        debug_assert!(tokens.len() < self.block_size);
+    pub fn store_part(&mut self, block: u32, place: TreePosition, contents: &[ContentId], twice: bool) {
+        debug_assert!(contents.len() < self.block_size);
         let others = || {
-            let known = self.find_part(place, 0, tokens.len(), &|at| tokens[at as usize]);
-            known.is_some_and(|(other, n)| other != block && n as usize == tokens.len())
+            let known = self.find_part(place, 0, contents.len(), &|at| contents[at as usize]);
+            known.is_some_and(|(other, n)| other != block && n as usize == contents.len())
         };
-        if !tokens.is_empty() && (twice || !others()) {
-            self.write(block, place, tokens);
+        if !contents.is_empty() && (twice || !others()) {
+            self.write(block, place, contents);
         }
     }
 
-    fn write(&mut self, block: u32, place: TreePosition, tokens: &[u32]) {
+    fn write(&mut self, block: u32, place: TreePosition, contents: &[ContentId]) {
         let at = block as usize;
-        self.tokens[at * self.block_size..][..tokens.len()].copy_from_slice(tokens);
+        self.contents[at * self.block_size..][..contents.len()].copy_from_slice(contents);
         let known = self.nodes[at].len > 0;
         if known {
             debug_assert!(self.is_at(block, place), "KV block {block} changed its place");
-            self.nodes[at].len = tokens.len() as u32;
+            self.nodes[at].len = contents.len() as u32;
             return;
         }
         let older = self.children.insert(place.parent_key, block).unwrap_or(NONE);
@@ -340,7 +352,7 @@ impl PrefixCache {
         }
         let TreePosition { salt, parent, parent_key } = place;
         self.nodes[at] =
-            Node { len: tokens.len() as u32, parent, salt, parent_key, key: 0, newer: NONE, older };
+            Node { len: contents.len() as u32, parent, salt, parent_key, key: 0, newer: NONE, older };
     }
 
     /// Removes a block from the index.

@@ -192,7 +192,7 @@ impl Scheduler {
         if !reuse.shared {
             return Found::default();
         }
-        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.token(seq, at), slot.reusable(), table)
+        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.content(seq, at), slot.reusable(), table)
     }
 
     /// Looks for a running sequence of higher rank that computes the next positions of `seq` now. The cache has the first

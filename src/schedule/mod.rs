@@ -29,6 +29,7 @@ pub use slots::State;
 pub use states::Save;
 pub use step_time::{StepCost, StepTime, Work};
 
+use crate::cache::ContentId;
 use slots::SequenceSlots;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,10 +113,10 @@ pub struct Request {
     pub whole: bool,
 }
 
-/// Access to the tokens of sequences.
+/// Access to the contents of sequences.
 pub trait Tokens {
-    /// The token at a position of the prompt or of the output.
-    fn token(&self, seq: SeqId, position: u32) -> u32;
+    /// The token, or given vector, at a position of the prompt or of the output.
+    fn content(&self, seq: SeqId, position: u32) -> ContentId;
 }
 
 /// One sequence's rows in a step: positions `start..start + rows`.

@@ -7,7 +7,7 @@ use super::slots::{Lanes, SequenceSlot, fill};
 use super::*;
 use crate::base::{Error, Result, Status, reserve};
 use crate::cache::{
-    BlockPool, CacheCounts, MAX_BLOCK_SIZE, NONE, PrefixCache, StatePool, TreePosition, blocks_for,
+    BlockPool, CacheCounts, ContentId, MAX_BLOCK_SIZE, NONE, PrefixCache, StatePool, TreePosition, blocks_for,
 };
 use std::collections::HashMap;
 
@@ -166,11 +166,11 @@ impl Scheduler {
         if !slot.request.reuse.shared {
             return Ok(());
         }
-        let token = |at| tokens.token(seq, at);
-        slot.extend_keys(slot.len, size, &token)?;
+        let content = |at| tokens.content(seq, at);
+        slot.extend_keys(slot.len, size, &content)?;
         let full = slot.len / size;
-        let mut tail = [0; MAX_BLOCK_SIZE];
-        let tail = fill(&mut tail[..(slot.len % size) as usize], full * size, &token);
+        let mut tail = [ContentId::default(); MAX_BLOCK_SIZE];
+        let tail = fill(&mut tail[..(slot.len % size) as usize], full * size, &content);
         slot.tail_key = crate::cache::chain(slot.key_before(full as usize), tail);
         Ok(())
     }
@@ -361,18 +361,18 @@ impl Scheduler {
         if !slot.request.reuse.shared || (slot.indexed + 1) * size > slot.computed {
             return;
         }
-        let token = |at| tokens.token(seq, at);
+        let content = |at| tokens.content(seq, at);
         // Without memory for the keys, nothing is added to the cache.
-        if slot.extend_keys(slot.computed, size, &token).is_err() {
+        if slot.extend_keys(slot.computed, size, &content).is_err() {
             return;
         }
-        let mut content = [0; MAX_BLOCK_SIZE];
+        let mut contents = [ContentId::default(); MAX_BLOCK_SIZE];
         while (slot.indexed + 1) * size <= slot.computed {
             let index = slot.indexed as usize;
             let table = self.lanes.table_mut(slot.lane);
             let key = slot.keys[index];
-            let content = fill(&mut content[..size as usize], slot.indexed * size, &token);
-            let Some(block) = self.cache.store(table[index], place(slot, table, index), content, key) else {
+            let contents = fill(&mut contents[..size as usize], slot.indexed * size, &content);
+            let Some(block) = self.cache.store(table[index], place(slot, table, index), contents, key) else {
                 // Another sequence's contents have this key, so no later block could be found.
                 return;
             };
@@ -391,12 +391,12 @@ impl Scheduler {
         if !slot.request.reuse.shared || slot.computed % size == 0 || slot.indexed != full {
             return;
         }
-        let mut content = [0; MAX_BLOCK_SIZE];
-        let content = &mut content[..(slot.computed % size) as usize];
-        let content = fill(content, full * size, &|at| tokens.token(seq, at));
+        let mut contents = [ContentId::default(); MAX_BLOCK_SIZE];
+        let contents = &mut contents[..(slot.computed % size) as usize];
+        let contents = fill(contents, full * size, &|at| tokens.content(seq, at));
         let table = self.lanes.table(slot.lane);
         let place = place(slot, table, full as usize);
-        self.cache.store_part(table[full as usize], place, content, twice);
+        self.cache.store_part(table[full as usize], place, contents, twice);
     }
 
     /// Withdraws the announcement of the blocks that `seq` computes.

@@ -6,16 +6,16 @@
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result, Status, reserve, reserved};
-use crate::cache::{BlockTable, Found, NONE, Snapshot, TreePosition, chain};
+use crate::cache::{BlockTable, ContentId, Found, NONE, Snapshot, TreePosition, chain};
 use std::collections::HashMap;
 
 /// A prefix whose blocks are held.
 pub struct Session {
-    pub tokens: Vec<u32>,
+    pub contents: Vec<ContentId>,
     pub salt: u64,
     /// Its blocks, in order of positions.
     pub table: BlockTable,
-    /// Slot of the state after its tokens, in a model with recurrent layers.
+    /// Slot of the state after them, in a model with recurrent layers.
     pub state: Option<u32>,
     /// Value of `Sessions::uses` when it was last used.
     used: u64,
@@ -47,7 +47,7 @@ impl Scheduler {
         }
         let mut known = Vec::new();
         reserve(&mut known, positions as usize, SESSION)?;
-        known.extend((0..positions).map(|at| tokens.token(seq, at)));
+        known.extend((0..positions).map(|at| tokens.content(seq, at)));
         let mut session = self.new_session(name, known, salt)?;
         session.table.extend_from_slice(&self.block_table(seq)[..blocks]);
         session.state = state;
@@ -83,11 +83,11 @@ impl Scheduler {
     }
 
     /// Creates a session with memory for its blocks, and reserves memory for its entry.
-    fn new_session(&mut self, name: &str, tokens: Vec<u32>, salt: u64) -> Result<Session> {
+    fn new_session(&mut self, name: &str, contents: Vec<ContentId>, salt: u64) -> Result<Session> {
         let mut table = BlockTable::new();
-        reserve(&mut table, self.blocks_for(tokens.len() as u32), SESSION)?;
+        reserve(&mut table, self.blocks_for(contents.len() as u32), SESSION)?;
         reserved(self.sessions.by_name.try_reserve(1), SESSION, name.len())?;
-        Ok(Session { tokens, salt, table, state: None, used: 0 })
+        Ok(Session { contents, salt, table, state: None, used: 0 })
     }
 
     /// Adds a session that holds its blocks. Drops the old session with its name, and others if it needs their room.
@@ -105,18 +105,18 @@ impl Scheduler {
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Creates a session of `tokens`. `write` fills its blocks one after the other, then `write_state` its state in a
+    /// Creates a session of `contents`. `write` fills its blocks one after the other, then `write_state` its state in a
     /// model with recurrent layers. `MemoryLimit` if other sessions or running sequences leave too few of them.
     pub fn restore_session(
         &mut self,
         name: &str,
-        tokens: Vec<u32>,
+        contents: Vec<ContentId>,
         salt: u64,
         write: &mut dyn FnMut(u32) -> Result<()>,
         write_state: &mut dyn FnMut(u32) -> Result<()>,
     ) -> Result<()> {
         self.check_states_room()?;
-        let (blocks, room) = (self.blocks_for(tokens.len() as u32), self.session_room());
+        let (blocks, room) = (self.blocks_for(contents.len() as u32), self.session_room());
         // Drops no session unless that makes enough room.
         let enough = blocks <= room.min(self.cache.pool().available() + self.sessions.blocks);
         while enough && blocks > self.cache.pool().available() && self.drop_oldest_session() {}
@@ -127,7 +127,7 @@ impl Scheduler {
             );
             return Err(Error::new(Status::MemoryLimit, message));
         }
-        let mut session = self.new_session(name, tokens, salt)?;
+        let mut session = self.new_session(name, contents, salt)?;
         let result = self.fill(&mut session, write).and_then(|()| self.fill_state(&mut session, write_state));
         match result {
             Ok(()) => self.add_session(name, session),
@@ -146,7 +146,7 @@ impl Scheduler {
         let state = self.cache.states.take().ok_or_else(no_state)?;
         session.state = Some(state);
         write(state)?;
-        let at = (session.tokens.len() as u32 - 1) % self.config.block_size + 1;
+        let at = (session.contents.len() as u32 - 1) % self.config.block_size + 1;
         let block = session.table.last().copied().filter(|block| self.cache.indexed(*block) >= at);
         let Some(block) = block else { return Ok(()) };
         if !self.cache.states.store(state, Snapshot { block, at })
@@ -172,11 +172,11 @@ impl Scheduler {
 
     /// Takes blocks for a session, which `write` fills, and adds them to the index.
     fn fill(&mut self, session: &mut Session, write: &mut dyn FnMut(u32) -> Result<()>) -> Result<()> {
-        let Session { tokens, salt, table, .. } = session;
+        let Session { contents, salt, table, .. } = session;
         let (salt, size) = (*salt, self.config.block_size as usize);
         let (mut parent, mut parent_key) = (NONE, salt);
         let mut indexed = true;
-        for part in tokens.chunks(size) {
+        for part in contents.chunks(size) {
             let Some(block) = self.cache.take() else {
                 return Err(Error::internal("KV blocks that were available are not"));
             };

@@ -3,7 +3,7 @@
 use super::order::Rank;
 use super::{Request, SeqId};
 use crate::base::{Error, Result, reserve};
-use crate::cache::{self, BlockTable, NONE};
+use crate::cache::{self, BlockTable, ContentId, NONE};
 use std::ops::{Index, IndexMut};
 
 /// State of a sequence.
@@ -112,25 +112,34 @@ impl SequenceSlot {
     }
 
     /// Computes the keys of full blocks for positions up to `to`.
-    pub(super) fn extend_keys(&mut self, to: u32, block_size: u32, token: &dyn Fn(u32) -> u32) -> Result<()> {
-        let mut tokens = [0; cache::MAX_BLOCK_SIZE];
+    pub(super) fn extend_keys(
+        &mut self,
+        to: u32,
+        block_size: u32,
+        content: &dyn Fn(u32) -> ContentId,
+    ) -> Result<()> {
+        let mut contents = [ContentId::default(); cache::MAX_BLOCK_SIZE];
         let size = block_size as usize;
         let blocks = (to / block_size) as usize;
         let more = blocks.saturating_sub(self.keys.len());
         reserve(&mut self.keys, more, "the keys of KV blocks")?;
         while self.keys.len() < blocks {
             let index = self.keys.len();
-            let tokens = fill(&mut tokens[..size], index as u32 * block_size, token);
-            self.keys.push(cache::chain(self.key_before(index), tokens));
+            let contents = fill(&mut contents[..size], index as u32 * block_size, content);
+            self.keys.push(cache::chain(self.key_before(index), contents));
         }
         Ok(())
     }
 }
 
-/// Fills `tokens` with those from position `first` on.
-pub(super) fn fill<'a>(tokens: &'a mut [u32], first: u32, token: &dyn Fn(u32) -> u32) -> &'a [u32] {
-    tokens.iter_mut().zip(first..).for_each(|(to, at)| *to = token(at));
-    tokens
+/// Fills `contents` with those from position `first` on.
+pub(super) fn fill<'a>(
+    contents: &'a mut [ContentId],
+    first: u32,
+    content: &dyn Fn(u32) -> ContentId,
+) -> &'a [ContentId] {
+    contents.iter_mut().zip(first..).for_each(|(to, at)| *to = content(at));
+    contents
 }
 
 /// Slots by id; grows to the highest id seen.

@@ -25,6 +25,17 @@ fn config() -> SchedulerConfig {
 struct Texts(Vec<Vec<u32>>);
 
 impl Tokens for Texts {
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
+        id(self.token(seq, position))
+    }
+}
+
+/// Every seventh is a vector.
+fn id(token: u32) -> ContentId {
+    if token.is_multiple_of(7) { ContentId::of_vector(token.into(), 0) } else { token.into() }
+}
+
+impl Texts {
     fn token(&self, seq: SeqId, position: u32) -> u32 {
         let prompt = self.0.get(seq.0 as usize).and_then(|prompt| prompt.get(position as usize));
         prompt.copied().unwrap_or(1000 * (1 + seq.0) + position)

@@ -9,6 +9,7 @@
 //! (docs/serving.md).
 
 use bn_dev::SplitMix;
+use bn_engine::cache::ContentId;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
 
 const MS: f64 = 1e6;
@@ -157,10 +158,10 @@ impl Requests {
 }
 
 impl Tokens for Requests {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let q = &self.0[seq.0 as usize];
         let of = if position < 64 && q.prefix > 0 { q.prefix } else { 1000 + u64::from(seq.0) };
-        SplitMix(of * 0x1_0000_0001 + u64::from(position)).draw() as u32
+        ContentId::from(SplitMix(of * 0x1_0000_0001 + u64::from(position)).draw() as u32)
     }
 }
 

@@ -5,6 +5,7 @@
 //! "steady": all running sequences decode. "churn": in each step one sequence ends, one is admitted, and one is submitted.
 
 use bn_dev::{Options, machine, median, seconds};
+use bn_engine::cache::ContentId;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, Tokens};
 use serde_json::json;
 
@@ -40,8 +41,8 @@ fn main() {
 struct Distinct;
 
 impl Tokens for Distinct {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
-        seq.0 * 31 + position
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
+        (seq.0 * 31 + position).into()
     }
 }
 

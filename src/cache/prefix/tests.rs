@@ -5,10 +5,19 @@ mod random;
 
 const SIZE: usize = 4;
 
+/// Every third is a vector.
+fn id(token: u32) -> ContentId {
+    if token % 3 == 1 { ContentId::of_vector(token.into(), 0) } else { token.into() }
+}
+
+fn ids(text: &[u32]) -> Vec<ContentId> {
+    text.iter().copied().map(id).collect()
+}
+
 fn keys(salt: u64, text: &[u32]) -> Vec<u64> {
     let mut key = salt;
     let next = |tokens| {
-        key = chain(key, tokens);
+        key = chain(key, &ids(tokens));
         key
     };
     text.chunks_exact(SIZE).map(next).collect()
@@ -18,7 +27,7 @@ fn keys(salt: u64, text: &[u32]) -> Vec<u64> {
 fn find(cache: &PrefixCache, salt: u64, text: &[u32], limit: usize) -> (Found, BlockTable) {
     let mut table = BlockTable::new();
     let keys = keys(salt, text);
-    let found = cache.find(salt, &keys, &|at| text[at as usize], limit as u32, &mut table);
+    let found = cache.find(salt, &keys, &|at| id(text[at as usize]), limit as u32, &mut table);
     (found, table)
 }
 
@@ -37,9 +46,9 @@ fn store(cache: &mut PrefixCache, salt: u64, text: &[u32]) -> BlockTable {
         let block = cache.take().unwrap();
         let place = place(salt, text, &table, index);
         let block = match keys.get(index) {
-            Some(&key) => cache.store(block, place, tokens, key).unwrap(),
+            Some(&key) => cache.store(block, place, &ids(tokens), key).unwrap(),
             None => {
-                cache.store_part(block, place, tokens, false);
+                cache.store_part(block, place, &ids(tokens), false);
                 block
             }
         };
@@ -149,17 +158,17 @@ fn a_part_grows_and_becomes_a_whole_block() {
     let block = cache.take().unwrap();
     let place = place(0, &text, &[], 0);
     for n in 1..4 {
-        cache.store_part(block, place, &text[..n], false);
+        cache.store_part(block, place, &ids(&text[..n]), false);
         assert_eq!(find(&cache, 0, &text, 4).0.part, Some((block, n as u32)));
         assert_eq!(cache.indexed(block), n as u32);
     }
     // Another block with the same contents is not stored.
     let other = cache.take().unwrap();
-    cache.store_part(other, place, &text[..2], false);
+    cache.store_part(other, place, &ids(&text[..2]), false);
     assert_eq!(cache.indexed(other), 0);
     let key = keys(0, &text)[0];
-    assert_eq!(cache.store(block, place, &text, key), Some(block));
-    assert_eq!(cache.store(block, place, &text, key), Some(block), "once more");
+    assert_eq!(cache.store(block, place, &ids(&text), key), Some(block));
+    assert_eq!(cache.store(block, place, &ids(&text), key), Some(block), "once more");
     assert_eq!(find(&cache, 0, &text, 4), (Found { blocks: 1, ..Found::default() }, vec![block]));
     cache.release(other);
     assert_eq!((cache.pool().idle(), cache.pool().available()), (0, 3), "what nobody can find is free");
@@ -174,8 +183,8 @@ fn what_was_computed_twice_is_kept_once() {
     let second = cache.take().unwrap();
     let place = place(0, &text, &[], 0);
     // The block was in the index with other contents.
-    cache.store_part(second, place, &[1, 2, 9], false);
-    assert_eq!(cache.store(second, place, &text, keys(0, &text)[0]), Some(first[0]));
+    cache.store_part(second, place, &ids(&[1, 2, 9]), false);
+    assert_eq!(cache.store(second, place, &ids(&text), keys(0, &text)[0]), Some(first[0]));
     assert_eq!((cache.pool().references(first[0]), cache.pool().references(second)), (2, 0));
     assert_eq!((cache.counts().merged, cache.pool().available(), cache.indexed(second)), (1, 3, 0));
     cache.check().unwrap();
@@ -208,6 +217,18 @@ fn a_use_makes_a_text_the_newest() {
     assert_eq!([cache.take(), cache.take(), cache.take()], [second[0], first[1], first[0]].map(Some));
 }
 
+/// Routers compute keys from tokens.
+#[test]
+fn keys_of_tokens_are_hashes_of_32_bit_numbers() {
+    let text = [1, 2, 3, u32::MAX];
+    let bytes: Vec<u8> = text.iter().flat_map(|token| token.to_le_bytes()).collect();
+    assert_eq!(chain(9, &text), xxh64(&bytes, 9));
+    assert_eq!(chain(9, &text.map(ContentId::from)), xxh64(&bytes, 9));
+    assert_ne!(chain(9, &[ContentId::of_vector(1, 0); 4]), chain(9, &[ContentId::of_vector(1, 1); 4]));
+    let longest = [ContentId::of_vector(1, 0); MAX_BLOCK_SIZE];
+    assert_ne!(chain(9, &longest), chain(9, &longest[1..]));
+}
+
 /// 64-bit keys can collide, and an attacker who chooses texts may find a collision.
 #[test]
 fn a_key_that_two_contents_have_finds_neither_wrongly() {
@@ -217,15 +238,15 @@ fn a_key_that_two_contents_have_finds_neither_wrongly() {
     let key = keys(0, &a)[0];
     let block = cache.take().unwrap();
     let root = place(0, &b, &[], 0);
-    assert_eq!(cache.store(block, root, &b, key), None, "other tokens");
+    assert_eq!(cache.store(block, root, &ids(&b), key), None, "other tokens");
     let below = TreePosition { salt: 0, parent: first[0], parent_key: key };
-    assert_eq!(cache.store(block, below, &a, key), None, "another parent");
+    assert_eq!(cache.store(block, below, &ids(&a), key), None, "another parent");
     let salted = TreePosition { salt: 1, parent: NONE, parent_key: 0 };
-    assert_eq!(cache.store(block, salted, &a, key), None, "another salt");
+    assert_eq!(cache.store(block, salted, &ids(&a), key), None, "another salt");
     assert_eq!((cache.indexed(block), cache.counts().merged), (0, 0));
     let found = |salt, keys: &[u64], text: &[u32]| {
         let mut table = BlockTable::new();
-        let found = cache.find(salt, keys, &|at| text[at as usize], 4, &mut table);
+        let found = cache.find(salt, keys, &|at| id(text[at as usize]), 4, &mut table);
         (found.blocks, found.part, table)
     };
     assert_eq!(found(0, &[key], &b), (0, None, vec![]));

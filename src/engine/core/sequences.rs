@@ -1,6 +1,7 @@
 //! The live sequences of an engine thread.
 
 use crate::base::{Result, reserve};
+use crate::cache::ContentId;
 use crate::engine::hub::ids::RequestId;
 use crate::engine::request::sequence::Sequence;
 use crate::schedule::{SeqId, Tokens};
@@ -84,8 +85,8 @@ impl Sequences {
 
 /// The tokens of all sequences, for the scheduler.
 impl Tokens for Sequences {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let sequence = self.get(seq).expect("the scheduler asks for live sequences");
-        sequence.token_at(position as usize)
+        sequence.token_at(position as usize).into()
     }
 }

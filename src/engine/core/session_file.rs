@@ -5,6 +5,7 @@
 //! tokens as u32, the blocks one after the other, the state of recurrent layers, and XXH64 (seed 0) of all that.
 
 use crate::base::{Error, Result, reserve};
+use crate::cache::ContentId;
 use crate::kernels::attention::KvType;
 use xxhash_rust::xxh64::xxh64;
 
@@ -28,7 +29,7 @@ pub(crate) struct Shape {
 /// A session's tokens, and the bytes of the blocks that hold them.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Saved<'a> {
-    pub tokens: Vec<u32>,
+    pub tokens: Vec<ContentId>,
     pub salt: u64,
     pub blocks: &'a [u8],
     pub state: &'a [u8],
@@ -42,10 +43,10 @@ pub(crate) fn size(shape: &Shape, tokens: usize) -> usize {
 }
 
 /// Encodes a session without its state, which the caller appends, and without the checksum, which `seal` appends so
-/// that the engine thread does not hash. `blocks` appends the bytes of block `index`.
+/// that the engine thread does not hash. `blocks` appends the bytes of block `index`. `Unsupported` for given vectors.
 pub(crate) fn encode(
     shape: &Shape,
-    tokens: &[u32],
+    tokens: &[ContentId],
     salt: u64,
     blocks: &mut dyn FnMut(usize, &mut Vec<u8>) -> Result<()>,
 ) -> Result<Vec<u8>> {
@@ -61,7 +62,10 @@ pub(crate) fn encode(
     out.extend(shape.state_bytes.to_le_bytes());
     out.extend(salt.to_le_bytes());
     out.extend((tokens.len() as u64).to_le_bytes());
-    out.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
+    for token in tokens {
+        let token = token.token().ok_or_else(|| Error::unsupported("saving a session with pictures"))?;
+        out.extend(token.to_le_bytes());
+    }
     (0..count).try_for_each(|index| blocks(index, &mut out))?;
     Ok(out)
 }
@@ -145,8 +149,8 @@ pub(crate) fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Resu
     let (blocks, state) = blocks.split_at(blocks.len() - state_bytes as usize);
     let mut tokens = Vec::new();
     reserve(&mut tokens, count as usize, "a restored session")?;
-    tokens.extend(ids.chunks_exact(4).map(|id| Fields(id).u32()));
-    match tokens.iter().find(|&&token| token as usize >= vocab) {
+    tokens.extend(ids.chunks_exact(4).map(|id| ContentId::from(Fields(id).u32())));
+    match tokens.iter().filter_map(|id| id.token()).find(|token| *token as usize >= vocab) {
         Some(token) => refused(format!("token {token} is out of range: the vocabulary has {vocab}")),
         None => Ok(Saved { tokens, salt, blocks, state }),
     }
@@ -159,9 +163,12 @@ mod tests {
     const SHAPE: Shape =
         Shape { fingerprint: 7, kind: KvType::F16, block_size: 16, block_bytes: 6, state_bytes: 3 };
 
+    fn tokens() -> Vec<ContentId> {
+        (0..20).map(ContentId::from).collect()
+    }
+
     fn saved() -> Vec<u8> {
-        let tokens: Vec<u32> = (0..20).collect();
-        let mut bytes = encode(&SHAPE, &tokens, 3, &mut |index, out| {
+        let mut bytes = encode(&SHAPE, &tokens(), 3, &mut |index, out| {
             out.extend([index as u8; 6]);
             Ok(())
         })
@@ -180,8 +187,15 @@ mod tests {
     fn what_is_saved_comes_back() {
         let bytes = saved();
         let back = open(&bytes, &SHAPE, 20).unwrap();
-        assert_eq!((back.tokens, back.salt), ((0..20).collect(), 3));
+        assert_eq!((back.tokens, back.salt), (tokens(), 3));
         assert_eq!((back.blocks, back.state), (&[0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1][..], &[9; 3][..]));
+    }
+
+    #[test]
+    fn pictures_are_not_saved() {
+        let contents = [1.into(), ContentId::of_vector(2, 3)];
+        let error = encode(&SHAPE, &contents, 0, &mut |_, _| Ok(())).unwrap_err();
+        assert!(error.message.contains("a session with pictures"), "{error}");
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Core {
     pub(crate) fn session_size(&mut self, name: &str) -> Result<usize> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
-        Ok(session_file::size(&shape, session.tokens.len()))
+        Ok(session_file::size(&shape, session.contents.len()))
     }
 
     /// Encodes a session, for `session_file::seal`.
@@ -50,7 +50,7 @@ impl Core {
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
         let read =
             &mut |index: usize, out: &mut Vec<u8>| self.memory.read(Unit::Block, session.table[index], out);
-        let mut out = session_file::encode(&shape, &session.tokens, session.salt, read)?;
+        let mut out = session_file::encode(&shape, &session.contents, session.salt, read)?;
         session.state.map_or(Ok(()), |state| self.memory.read(Unit::State, state, &mut out))?;
         Ok(out)
     }

@@ -2,6 +2,7 @@
 //! formula gives the time of a step. So the ratios are exact.
 
 use super::lookup::{Chances, Lookup, Text};
+use crate::cache::ContentId;
 use crate::schedule::{MAX_DRAFT, Offer, Plan, Request, Scheduler, SchedulerConfig, SeqId, Tokens, Work};
 
 const PROMPT: usize = 16;
@@ -66,9 +67,10 @@ fn cost(kind: &str, work: Work) -> u64 {
 struct Sequences(Vec<Vec<u32>>);
 
 impl Tokens for Sequences {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let at = position as usize;
-        if at < PROMPT { seq.0 * 1000 + position } else { self.0[seq.0 as usize][at - PROMPT] }
+        let token = if at < PROMPT { seq.0 * 1000 + position } else { self.0[seq.0 as usize][at - PROMPT] };
+        token.into()
     }
 }
 
@@ -88,8 +90,9 @@ fn run(outputs: &[Vec<u32>], costs: &str, batch: u32, looks: bool) -> u64 {
     })
     .unwrap();
     let texts = Sequences((0..64).map(|n| outputs[n % outputs.len()].clone()).collect());
-    let prompts: Vec<Vec<u32>> =
-        (0..64).map(|n| (0..PROMPT as u32).map(|at| texts.token(SeqId(n), at)).collect()).collect();
+    let prompts: Vec<Vec<u32>> = (0..64)
+        .map(|n| (0..PROMPT as u32).map(|at| texts.content(SeqId(n), at).token().unwrap()).collect())
+        .collect();
     let mut lookups: Vec<_> = (0..64).map(|_| Lookup::new(PROMPT, OUTPUT)).collect();
     let (mut done, mut chances, mut plan, mut now) = ([0; 64], Chances::default(), Plan::default(), 0);
     for n in 0..64 {

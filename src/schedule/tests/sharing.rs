@@ -7,6 +7,11 @@ fn text(len: u32) -> Vec<u32> {
     (1..=len).collect()
 }
 
+/// Their contents.
+fn ids(len: u32) -> Vec<ContentId> {
+    text(len).into_iter().map(id).collect()
+}
+
 impl Bench {
     fn submit_text(&mut self, seq: u32, text: &[u32], reuse: Reuse) {
         let all = &mut self.texts.0;
@@ -174,7 +179,7 @@ fn a_session_keeps_what_others_would_take() {
     b.s.keep_session("chat", SeqId(0), &b.texts).unwrap();
     b.cancel(0);
     let session = b.s.session("chat").unwrap();
-    assert_eq!((session.tokens.clone(), session.table.len(), b.s.session_counts()), (text(70), 5, (1, 5)));
+    assert_eq!((session.contents.clone(), session.table.len(), b.s.session_counts()), (ids(70), 5, (1, 5)));
     b.submit_same(1, &[3; 79]);
     b.run_to_first(1);
     b.cancel(1);
@@ -210,16 +215,15 @@ fn equal_conversations_are_kept_under_both_names() {
             b.run_to_first(seq);
             b.s.keep_session(name, SeqId(seq), &b.texts).unwrap();
             b.cancel(seq);
-            assert_eq!(b.s.session(name).expect("it is kept").tokens, text(len), "{name}");
+            assert_eq!(b.s.session(name).expect("it is kept").contents, ids(len), "{name}");
             b.s.check().unwrap();
         }
-        let saved = text(len);
-        b.s.restore_session("c", saved.clone(), 0, &mut |_| Ok(()), &mut |_| Ok(())).unwrap();
+        b.s.restore_session("c", ids(len), 0, &mut |_| Ok(()), &mut |_| Ok(())).unwrap();
         b.s.check().unwrap();
         ["a", "b"].into_iter().for_each(|name| assert!(b.s.drop_session(name)));
         // The session that is left keeps it in the cache.
         b.s.cache_mut().clear();
-        b.submit_same(2, &saved);
+        b.submit_same(2, &text(len));
         b.plan();
         assert_eq!(b.plan.admitted[0].cached, len - 1, "{len} tokens");
         b.s.check().unwrap();

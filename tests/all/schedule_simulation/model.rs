@@ -1,6 +1,7 @@
 //! The expected behaviour of a request, kept apart from the scheduler.
 
 use crate::common::rng::{Rng, mix};
+use bn_engine::cache::ContentId;
 use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
 
 /// Number of different tokens: few, so that unrelated texts often begin alike.
@@ -136,10 +137,10 @@ impl Requests {
 }
 
 impl Tokens for Requests {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let live = self.get(seq);
         assert!(position < live.known, "{seq:?} was asked for the token {position} of {}", live.known);
-        live.whole[position as usize]
+        live.whole[position as usize].into()
     }
 }
 

@@ -2,14 +2,15 @@
 
 use super::world::Cost;
 use crate::common::rng::mix;
+use bn_engine::cache::ContentId;
 use bn_engine::schedule::{Plan, Request, Scheduler, SchedulerConfig, SeqId, State, Tokens};
 
 /// Requests that have nothing in common.
 struct Apart;
 
 impl Tokens for Apart {
-    fn token(&self, seq: SeqId, position: u32) -> u32 {
-        mix(seq.0.into(), position.into()) as u32
+    fn content(&self, seq: SeqId, position: u32) -> ContentId {
+        ContentId::from(mix(seq.0.into(), position.into()) as u32)
     }
 }
 

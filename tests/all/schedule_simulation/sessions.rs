@@ -20,7 +20,7 @@ impl World {
             }
             kept.unwrap();
             let Some(session) = self.scheduler.session(name) else { return };
-            self.tally.kept += u64::from(session.tokens.len() as u32 == self.requests.get(seq).computed);
+            self.tally.kept += u64::from(session.contents.len() as u32 == self.requests.get(seq).computed);
         }
     }
 
@@ -43,8 +43,9 @@ impl World {
         let (mut count, mut blocks) = (0, 0);
         for session in sessions {
             let root = mix(session.salt, 1);
-            self.memory.check(&session.table, root, &session.tokens);
-            self.memory.check_session(session.state, root, &session.tokens);
+            let tokens: Vec<u32> = session.contents.iter().map(|id| id.token().unwrap()).collect();
+            self.memory.check(&session.table, root, &tokens);
+            self.memory.check_session(session.state, root, &tokens);
             (count, blocks) = (count + 1, blocks + session.table.len());
         }
         assert_eq!(self.scheduler.session_counts(), (count, blocks));

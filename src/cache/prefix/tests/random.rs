@@ -144,7 +144,7 @@ impl Naive {
         let key = keys(*salt, text)[index];
         let twin = self.full(*salt, text).filter(|&twin| twin != block);
         let merged = self.cache.counts().merged;
-        let now = self.cache.store(block, place, &text[index * SIZE..], key).expect("no key collides");
+        let now = self.cache.store(block, place, &ids(&text[index * SIZE..]), key).expect("no key collides");
         assert_eq!(now, twin.unwrap_or(block));
         assert_eq!(self.cache.counts().merged - merged, u64::from(twin.is_some()));
         let content = (*salt, text.clone());
@@ -159,7 +159,7 @@ impl Naive {
         let (salt, text) = (holder.salt, &holder.text);
         let before = text.len() / SIZE * SIZE;
         if before < text.len() {
-            let (block, tail) = (holder.table[before / SIZE], &text[before..]);
+            let (block, tail) = (holder.table[before / SIZE], &ids(&text[before..]));
             let others = self.known.iter().filter(|(other, _)| **other != block);
             let known =
                 others.map(|(_, content)| content).any(|(s, known)| *s == salt && known.starts_with(text));
