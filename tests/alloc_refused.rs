@@ -28,9 +28,8 @@ const OURS: usize = 4096;
 
 /// Allocations that may abort: functions by the beginnings of their names, each with the maximum bytes for
 /// these models. All others may abort only for small sizes.
-const REMAINS: [(&str, usize); 8] = [
-    // Fixed sizes: a histogram's counters; a thread's closure.
-    ("hdrhistogram::", 28 << 10),
+const REMAINS: [(&str, usize); 7] = [
+    // A fixed size: a thread's closure.
     ("bn_engine::base::threads::start", 8 << 10),
     // Proportional to the length of a chat template, which is bounded.
     ("minijinja::", 8 << 10),

@@ -1,52 +1,20 @@
-//! Counters and latency histograms; the engine thread records once per step.
+//! Counters and latencies; the engine thread records once per step.
 
-use super::buckets::LATENCY_BOUNDS_NS;
+use super::buckets::Samples;
 use super::efficiency::Efficiency;
-use super::table::{LATENCY_BUCKETS, Latency, Lengths, Stats};
+use super::table::{Lengths, Stats};
 use crate::base::Status;
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::sync::Mutex;
 use crate::engine::memory::free::Claim;
 use crate::engine::request::event::Usage;
 use crate::schedule::{Counts, Plan, Snapshot, StepTime};
-use hdrhistogram::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Stats {
     /// Mean number of requests in a forward pass; 0 before the first.
     pub fn mean_batch_size(&self) -> f64 {
         if self.steps == 0 { 0.0 } else { self.batched_requests as f64 / self.steps as f64 }
-    }
-}
-
-/// Latency samples. The histogram has two significant digits from a microsecond to an hour; samples outside count
-/// as the nearest bound. The buckets are those of [`LATENCY_BOUNDS_NS`].
-struct Samples {
-    histogram: Histogram<u64>,
-    buckets: [u64; LATENCY_BUCKETS],
-    sum_ns: u64,
-}
-
-impl Default for Samples {
-    fn default() -> Self {
-        let histogram =
-            Histogram::new_with_bounds(1_000, 3_600_000_000_000, 2).expect("constant bounds are valid");
-        Self { histogram, buckets: [0; LATENCY_BUCKETS], sum_ns: 0 }
-    }
-}
-
-impl Samples {
-    fn record(&mut self, ns: u64) {
-        self.histogram.saturating_record(ns);
-        self.buckets[LATENCY_BOUNDS_NS.partition_point(|&bound| bound < ns)] += 1;
-        self.sum_ns = self.sum_ns.saturating_add(ns);
-    }
-
-    fn latency(&self) -> Latency {
-        let at = |q| if self.histogram.is_empty() { 0 } else { self.histogram.value_at_quantile(q) };
-        let (p50_ns, p90_ns, p99_ns) = (at(0.50), at(0.90), at(0.99));
-        let (count, sum_ns) = (self.histogram.len(), self.sum_ns);
-        Latency { p50_ns, p90_ns, p99_ns, count, sum_ns, buckets: self.buckets }
     }
 }
 
@@ -285,25 +253,6 @@ mod tests {
     use super::*;
     use crate::engine::memory::free::Claims;
     use crate::schedule::HeldBack;
-
-    #[test]
-    fn every_sample_is_in_the_bucket_of_the_first_bound_that_holds_it() {
-        assert!(LATENCY_BOUNDS_NS.is_sorted_by(|a, b| a < b));
-        let mut samples = Samples::default();
-        let mut expected = [0; LATENCY_BUCKETS];
-        for (i, bound) in LATENCY_BOUNDS_NS.into_iter().enumerate() {
-            for ns in [bound - 1, bound, bound + 1] {
-                samples.record(ns);
-                expected[i + usize::from(ns > bound)] += 1;
-            }
-        }
-        samples.record(0);
-        samples.record(u64::MAX);
-        (expected[0], expected[LATENCY_BUCKETS - 1]) = (expected[0] + 1, expected[LATENCY_BUCKETS - 1] + 1);
-        let latency = samples.latency();
-        assert_eq!(latency.buckets, expected);
-        assert_eq!(latency.buckets.iter().sum::<u64>(), latency.count);
-    }
 
     #[test]
     fn a_record_adds_up_and_empties_the_log() {
