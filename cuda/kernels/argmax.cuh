@@ -1,8 +1,7 @@
-// The most likely token of a row of logits, by a block.
+// The most likely token of a row of logits, found by one block.
 //
-// Floor: the row's bytes through one SM, 64 a cycle: 8,000 cycles for 128,256 logits, 4.6 us on an H100. So the loop
-// has one instruction for each logit, the greater one of two; where it stands is searched for in one batch of one
-// thread at last.
+// Lower bound: one SM reads the row at 64 bytes a cycle, 8,000 cycles for 128,256 logits or 4.6 us on an H100. So the
+// loop has one instruction per logit, a maximum. Its position is found afterwards, in one batch of one thread.
 #pragma once
 
 #include "device.cuh"
@@ -11,11 +10,11 @@
 
 namespace sampling {
 
-// A block's threads; sums in `Search` are divided among them.
+// A block's threads. `Search` splits its sums among them.
 constexpr int THREADS = 512;
 constexpr int WARPS = THREADS / WARP;
 
-// Numbers in the order of floats; both zeros have one.
+// Maps floats to integers of the same order. Both zeros map to one integer.
 BN_DEVICE uint32_t ascending(float x) {
     uint32_t bits = __float_as_uint(add_rn(x, 0.0f));
     return bits ^ (bits >> 31 != 0 ? 0xFFFFFFFFu : 0x80000000u);
@@ -25,32 +24,32 @@ BN_DEVICE float from_ascending(uint32_t number) {
     return __uint_as_float(number ^ (number >> 31 != 0 ? 0x80000000u : 0xFFFFFFFFu));
 }
 
-// In place of a token: the row is no distribution.
+// Returned instead of a token if the row is not a distribution.
 constexpr int HOLDS_NAN = -1;
 constexpr int HOLDS_INFINITY = -2;
 constexpr int HOLDS_NOTHING = -3;
 constexpr int EDITS_LEAVE_NOTHING = -4;
 
-// Fours of logits that a thread has under way, 64 KB of a block, and as many behind them.
+// Groups of four logits that a thread has in flight, 64 KB per block, and as many in the second buffer.
 constexpr int AHEAD = 8;
 
-// A row in fours, whose first lies at a multiple of 16 bytes, and up to 3 logits at each of its ends.
+// A row as aligned groups of four logits, plus up to 3 logits at each end.
 struct Fours {
     const float *logits;
     int vocab, before, fours;
 
-    // Where the thread's logit at the ends is; `vocab` if it has none.
+    // Index of the thread's logit at one of the ends, or `vocab` if it has none.
     __device__ __forceinline__ int edge() const {
         int own = static_cast<int>(threadIdx.x), at = own < before ? own : own + 4 * fours;
         return at < vocab && own < 6 ? at : vocab;
     }
 
-    // The first of the four that is the thread's `n`-th of `batch`.
+    // Index of the first logit of the thread's `n`-th group in `batch`.
     __device__ __forceinline__ int place(int batch, int n) const {
         return before + 4 * ((batch * AHEAD + n) * THREADS + static_cast<int>(threadIdx.x));
     }
 
-    // Nothing stands behind the last.
+    // Loads -infinity past the last group.
     __device__ __forceinline__ void load(float4 (&x)[AHEAD], int batch) const {
         BN_UNROLL
         for (int n = 0; n < AHEAD; n++) {
@@ -69,7 +68,7 @@ BN_DEVICE Fours fours_of(const float *logits, int vocab) {
     return {logits, vocab, before, (vocab - before) / 4};
 }
 
-// The greatest, or NaN if there is one.
+// Returns the largest value, or NaN if there is one.
 BN_DEVICE float greatest(const float4 (&x)[AHEAD]) {
     float most[AHEAD];
     BN_UNROLL
@@ -86,7 +85,7 @@ BN_DEVICE float greatest(const float4 (&x)[AHEAD]) {
     return most[0];
 }
 
-// The greatest number of the block.
+// Returns the block's largest number.
 BN_DEVICE unsigned block_most(int *shared, unsigned number) {
     number = warp_most(number);
     if (lane() == 0) {
@@ -96,7 +95,7 @@ BN_DEVICE unsigned block_most(int *shared, unsigned number) {
     return warp_most(lane() < WARPS ? static_cast<unsigned>(shared[lane()]) : 0u);
 }
 
-// The first place of a batch, or of the thread's edge, whose logit is `max`; `vocab` if none is.
+// Returns the first index in a batch, or at the thread's edge, whose logit is `max`, or `vocab`.
 BN_DEVICE int first_place(const Fours &row, int batch, float max) {
     int edge = row.edge(), found = edge < row.vocab && row.logits[edge] == max ? edge : row.vocab;
     if (batch >= 0) {
@@ -115,8 +114,8 @@ BN_DEVICE int first_place(const Fours &row, int batch, float max) {
     return found;
 }
 
-// The most likely token, the lowest among equals, or what is wrong with the row; `max` gets its logit.
-// `shared`, `more` [WARPS].
+// Returns the most likely token, the lowest among equals, or the code of what is wrong with the row. `max` gets its
+// logit. `shared` and `more` have WARPS elements.
 BN_DEVICE int argmax(int *shared, int *more, const float *logits, int vocab, float &max) {
     Fours row = fours_of(logits, vocab);
     int batches = (row.fours + AHEAD * THREADS - 1) / (AHEAD * THREADS), batch = -1, edge = row.edge();
@@ -134,7 +133,7 @@ BN_DEVICE int argmax(int *shared, int *more, const float *logits, int vocab, flo
         row.load(x, at + 2);
         take(greatest(next), at + 1);
     }
-    // A NaN's number is the greatest.
+    // The number of a NaN is the largest.
     unsigned number = block_most(shared, ascending(own));
     max = from_ascending(number);
     bool holds = max < INFINITY && max > -INFINITY;

@@ -1,12 +1,12 @@
-// Paged causal attention with grouped queries. KV in F16 has an arithmetic of its own, on tensor cores: `halves.cuh`. With F32
-// and int8 it has the bits of src/kernels/attention, whose order of sums is that of positions:
+// Paged causal attention with grouped queries. For KV in F16, tensor cores do the arithmetic (`halves.cuh`). For F32
+// and int8 the bits are those of src/kernels/attention, where sums follow the order of positions:
 //
-// A score is a chain of multiply-adds along the head. A step of the softmax takes the scores of 64 positions; its weights
-// are summed in 16 lanes, position by position modulo 16. After 256 positions (a piece) the softmax begins anew, and the
-// pieces' results are merged in their order. Which rows share a block changes nothing in these chains.
+// A score is a chain of multiply-adds along the head. A softmax step takes the scores of 64 positions and sums their
+// weights in 16 lanes, by position modulo 16. After 256 positions (a piece) the softmax starts anew, and the results of
+// the pieces are merged in order. Which rows share a block does not change these chains.
 //
-// A block has up to 4 queries (a row's q head) for each of its warps, all of one sequence and one KV head, and stages
-// 64 positions of K and of V for them. A lane computes the scores of 2 positions for all queries of its warp, then 2 of
+// A block has up to 4 queries (a query is a q head of a row) per warp, all of one sequence and one KV head, and stages
+// 64 positions of K and V for them. A lane computes the scores of 2 positions for all queries of its warp, then 2 of
 // every 64 elements of their outputs.
 
 #include "attention_f16.cuh"
@@ -18,7 +18,7 @@ namespace attention {
 template <int KIND, int N> BN_DEVICE Stage stage_of(unsigned char *shared, int head_dim) {
     int queries = static_cast<int>(blockDim.x) / WARP * N;
     Stage stage;
-    // Tiles of K begin in other banks than their neighbours: a warp reads a line of each.
+    // Padding shifts the banks of neighbouring tiles of K: a warp reads a line of each.
     stage.key_stride = tile_bytes<KIND>(head_dim) + TILE * ELEMENT_BYTES<KIND>;
     stage.value_stride = tile_bytes<KIND>(head_dim);
     stage.q_stride = (head_dim + 3) / 4 * 4;
@@ -31,7 +31,7 @@ template <int KIND, int N> BN_DEVICE Stage stage_of(unsigned char *shared, int h
     return stage;
 }
 
-// Copies the block's queries, and zeros where a warp has fewer than N.
+// Copies the block's queries, with zeros where a warp has fewer than N.
 template <int N> BN_DEVICE void stage_queries(const Work &work, const Stage &stage) {
     int warps = static_cast<int>(blockDim.x) / WARP, dim = work.paging.head_dim;
     for (int n = warp(); n < warps * N; n += warps) {
@@ -47,7 +47,7 @@ template <int N> BN_DEVICE void stage_queries(const Work &work, const Stage &sta
     }
 }
 
-// Begins to copy the tiles of a span that any of the block's rows sees.
+// Starts copying the tiles of a span that any of the block's rows sees.
 template <int KIND>
 BN_DEVICE void request(const Work &work, const unsigned char *data, int span, Seen all, unsigned char *to, int stride) {
     int bytes = tile_bytes<KIND>(work.paging.head_dim), first = span * SPAN_TILES;
@@ -60,8 +60,8 @@ BN_DEVICE void request(const Work &work, const unsigned char *data, int span, Se
     }
 }
 
-// Runs spans `begin..end`, calling `piece(state, index)` behind the last one of each piece. The next span's K is copied
-// while this one's values are summed, and its V while the scores are.
+// Runs spans `begin..end` and calls `piece(state, index)` after the last span of each piece. The next span's K is
+// copied while this span's values are summed, and its V while its scores are computed.
 template <int KIND, int N, int D, typename Piece>
 BN_DEVICE void attend(const Work &work, const Stage &stage, Seen all, int begin, int end, Piece piece) {
     int dim = work.paging.head_dim;
@@ -91,7 +91,7 @@ BN_DEVICE void attend(const Work &work, const Stage &stage, Seen all, int begin,
         if (sees) {
             softmax<KIND, N, D>(stage, dim, parts, dots, state);
         }
-        // An int8 tile's scales of K are read until here.
+        // The K scales of an int8 tile are read up to this point.
         sync_block();
         if (span + 1 < end) {
             request<KIND>(work, work.keys, span + 1, all, stage.keys, stage.key_stride);
@@ -146,7 +146,7 @@ template <int D> BN_DEVICE void load_state(const float *from, int head_dim, Stat
     state.max[0] = from[head_dim + TILE];
 }
 
-// A piece's states for all queries of a block, N for each warp.
+// Computes one piece's states for all queries of a block, N per warp.
 template <int KIND, int N, int D>
 BN_DEVICE void decode_piece(const Work &work, unsigned char *shared, Seen all, int index, int slots, float *states) {
     int dim = work.paging.head_dim, begin = index * PIECE_SPANS, end = begin + PIECE_SPANS;
@@ -186,7 +186,7 @@ template <int KIND, int D> BN_DEVICE void decode(const Work &work, unsigned char
     }
 }
 
-// Transforms back an output that this warp has written.
+// Undoes the transform of an output that this warp has written.
 template <int N> BN_DEVICE void transform_out(float *out, int head_dim) {
     sync_warp();
     Head<N> head = load_head<N>(out, head_dim);
@@ -194,7 +194,7 @@ template <int N> BN_DEVICE void transform_out(float *out, int head_dim) {
     store_head(head, out, head_dim);
 }
 
-// A block's queries over all that they see.
+// Attends with a block's queries over everything that they see.
 template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned char *shared, float *out) {
     constexpr int N = 4;
     int dim = work.paging.head_dim;
@@ -236,18 +236,19 @@ template <int KIND, int D> BN_DEVICE void prefill(const Work &work, unsigned cha
     }
 }
 
-// Both kernels take `qkv` [T, (heads + 2 kv_heads) * head_dim], of which q is normed, rotated and scaled; a layer's K and V;
-// `tasks` [blocks in x, 4]: a sequence's first row, queries from and to (a query is row * group + head of the group), where
-// its block table begins in `tables`; `positions` [T]; `window` 0: all is seen. `head_dim` is even and at most the number in
-// the kernel's name. Grid (tasks, kv_heads, for decode the most pieces of 256 positions that a task sees).
+// Both kernels take `qkv` [T, (heads + 2 kv_heads) * head_dim] with q normed, rotated and scaled; a layer's K and V;
+// `tasks` [blocks in x, 4]: a sequence's first row, the range of queries (a query is row * group + head of the group),
+// the offset of its block table in `tables`; `positions` [T]; `window`, 0 for none. `head_dim` is even and at most the
+// number in the kernel's name. Grid: (tasks, kv_heads), and in z for decode the maximum number of pieces that a task
+// sees.
 //
-// F32 and int8: a task has 4 queries for each warp at most; block 32 to 512 threads, 256 for prefill. Shared bytes, with N
-// queries for each warp (decode: 1, 2 or 4, the fewest that do; prefill: 4) and E bytes of an element:
-// 4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1).
-// F16: a task of decode has 16 queries at most and a block 128 threads, one of prefill 16 for each warp and a block 32 to 256
-// threads. Shared bytes, of which `Decode` and `Prompt` are made, with W for the number in the kernel's name:
-// decode S * max(2048, 8 * W + 256) + 64 * W + 18240, S 24 or, with W = 64, 16; prefill B * (256 * W + 1024) +
-// warps * (128 * W + 320), B 2 or, with W = 256, 1.
+// F32 and int8: a task has at most 4 queries per warp. Block: 32 to 512 threads, 256 for prefill. Shared bytes for N
+// queries per warp (decode: the smallest of 1, 2 and 4 that suffices; prefill: 4) and E bytes per element:
+//     4 * (2 * tile_bytes + 16 * E) + warps * N * 4 * (head_dim rounded up to 4 + 64 + 1)
+// F16: a task of decode has at most 16 queries and a block 128 threads. A task of prefill has at most 16 queries per
+// warp and a block 32 to 256 threads. Shared bytes of `Decode` and `Prompt`, with W for the number in the kernel's name:
+//     decode: S * max(2048, 8 * W + 256) + 64 * W + 18240, where S is 24, or 16 for W = 64
+//     prefill: B * (256 * W + 1024) + warps * (128 * W + 320), where B is 2, or 1 for W = 256
 #define BN_ATTENTION(kind, width, most, decode, prefill)                                                               \
     /* States [T, heads, slots, head_dim + 32] of a row's pieces, from its first one on; for `bn_attention_merge`. */  \
     BN_KERNEL_OF(most, attention_decode_##kind##_##width)(                                                             \
@@ -285,11 +286,11 @@ BN_ATTENTION_MMA(64)
 BN_ATTENTION_MMA(128)
 BN_ATTENTION_MMA(256)
 
-// Pieces that `bn_attention_merge` loads at a time.
+// Pieces that `bn_attention_merge` loads together.
 constexpr int MERGED = 4;
 
-// Merges the pieces of `states` in their order: `out` [T, heads, head_dim]. `transformed`: V was. A warp for each of the
-// `count` = T * heads heads; grid as many as have them all, any block.
+// Merges the pieces of `states` in order into `out` [T, heads, head_dim]. `transformed`: V was stored transformed. One
+// warp per head, of which there are `count` = T * heads. Grid: enough blocks for them. Block: any.
 BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *positions, int count, int heads, int head_dim,
                            int window, int slots, int transformed) {
     begin_kernel();
@@ -301,7 +302,7 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
     Seen seen = seen_from(static_cast<int>(positions[head / heads]), window);
     const float *from = states + static_cast<size_t>(head) * slots * state_floats(head_dim);
     State<1, D> total, some[MERGED];
-    // It is there whatever the position is.
+    // The first slot is filled for every position.
     load_state(from, head_dim, total);
     int pieces = seen.position / PIECE - seen.first / PIECE + 1;
     for (int slot = 1; slot < pieces; slot += MERGED) {
@@ -324,11 +325,11 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
     }
 }
 
-// Norms (where there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in their
-// place; stores k, normed and rotated, and v in a layer's tiles. For int8, all three are transformed after that. `turns`
-// [T, 2 pairs]: cosines, then sines; `tables_at` [T]: where the block table of a row's sequence begins in `tables`;
-// `positions` [T]. `q_norm` and `k_norm` [head_dim], or both null. `head_dim` at most 256. Grid T, and as many blocks as have a warp for each head of q, k and v; any block of
-// whole warps, each with 1024 bytes of shared memory.
+// Norms (if there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in place.
+// Stores k, normed and rotated, and v in a layer's tiles. For int8, q, k and v are transformed after that. `turns` [T,
+// 2 pairs]: cosines, then sines. `tables_at` [T]: offset in `tables` of the block table of a row's sequence.
+// `positions` [T]. `q_norm` and `k_norm` [head_dim], or both null. `head_dim` is at most 256. Grid: T, and enough
+// blocks for a warp per head of q, k and v. Block: any number of whole warps, each with 1024 bytes of shared memory.
 #define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \
     BN_KERNEL(rope_kv_write_##kind)(float *qkv, unsigned char *keys, unsigned char *values, const float *turns,        \
                                     const unsigned *tables, const unsigned *tables_at, const unsigned *positions,      \

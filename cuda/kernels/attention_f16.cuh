@@ -1,20 +1,23 @@
-// The kernels of attention for KV in F16: how `halves.cuh` is given its rows of q, K and V.
+// The kernels of attention for KV in F16: how `halves.cuh` gets its rows of q, K and V.
 //
-// A prompt's block has up to 8 warps of 16 queries, all of one sequence and one KV head, which share spans of K and V. For
-// 2,048 tokens with 20 heads of 128 elements, 5 of K and V, in 30 layers that are 1,200 spans for each of an H200's 132
-// multiprocessors. One costs a block of 8 warps
-// - 2,048 mma: 2,048 cycles of four tensor cores at 989e12 operations a second, of which mma.sync is said to reach two thirds
+// Prefill: a block has up to 8 warps of 16 queries, all of one sequence and one KV head, which share spans of K and V.
+// A prompt of 2,048 tokens with 20 heads of 128 elements, 5 KV heads and 30 layers has 1,200 spans for each of an
+// H200's 132 multiprocessors. A span costs a block of 8 warps
+// - 2,048 mma: 2,048 cycles of four tensor cores at 989e12 operations a second, of which mma.sync is said to reach two
+//   thirds
 // - 8 x 40 KiB from shared memory without bank conflicts (K, V and q for each warp): 2,560 cycles
-// - some 1,250 instructions a warp, 650 of them the softmax's (nvcc 13.0 for sm_90): 2,500 cycles of four schedulers.
-// These run beside each other, as warps meet at one barrier a span: 3,300 to 4,500 cycles, 2.3 to 3.1 ms in all.
+// - some 1,250 instructions per warp, 650 of them for the softmax (nvcc 13.0 for sm_90): 2,500 cycles of four
+//   schedulers.
+// These overlap, as warps meet at one barrier per span: 3,300 to 4,500 cycles, 2.3 to 3.1 ms in all.
 //
-// When tokens are generated a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the
-// scores of one span, then a quarter of the columns over all four, and copies just what it needs itself: with heads of 128
-// elements 5 of 6 steps of 2 KiB of K, then of 1 KiB of V, are under way in each warp; a multiprocessor has room for 3
-// blocks, so for 120 KiB, or 60. With 64 it has room for 4, with 4 steps each, of two tiles of V: 64 KiB, or 48. Reading at
-// 3.0 TB/s with 0.8 us of delay (assumed) takes 18 KiB for each of 132. The mma of rows that are not there cost nothing that
-// is missed: 256 in each warp, for 128 KiB that take 5.6 us to come. A short context is a chain of latencies: task, positions,
-// table, K; products of K (2 x 8 mma that wait for each other), the softmax, V (2 for each 16 positions), some 0.3 us each.
+// Decode: a block has up to 16 queries and a piece of 256 positions. Each of its 4 warps computes the scores of one
+// span, then a quarter of the columns over all four spans, and copies only what it needs itself. With heads of 128
+// elements, each warp has 5 of 6 steps in flight, of 2 KiB of K and later of 1 KiB of V. A multiprocessor has room for
+// 3 blocks, so 120 KiB or 60 KiB are in flight. With heads of 64 it has room for 4 blocks with 4 steps each, of two
+// tiles of V: 64 KiB or 48 KiB. Reading at 3.0 TB/s with 0.8 us of latency (assumed) takes 18 KiB for each of 132
+// multiprocessors. The mma of absent rows cost nothing that matters: 256 per warp, for 128 KiB that take 5.6 us to
+// arrive. A short context is a chain of latencies of some 0.3 us each: task, positions, table, K, the products of K (2
+// x 8 dependent mma), the softmax, V (2 mma per 16 positions).
 #pragma once
 
 #include "halves.cuh"
@@ -25,14 +28,14 @@ BN_DEVICE const unsigned char *tile_at(const Work &work, const unsigned char *da
     return data + tile_offset<KV_F16>(work.paging, work.table, work.kv_head, index);
 }
 
-// Begins to copy a tile of K: two pieces for each element of the head. By a warp.
+// A warp starts copying a tile of K, two pieces per element of the head.
 BN_DEVICE void copy_keys(unsigned char *to, const unsigned char *tile, int head_dim) {
     for (int i = lane(); i < 2 * head_dim; i += WARP) {
         copy_async16(to + key_place(i), tile + 16 * i);
     }
 }
 
-// Begins to copy columns `first` to `first + COUNT` of a tile of V, as far as the head has them. By a warp.
+// A warp starts copying columns `first` to `first + COUNT` of a tile of V, as far as the head has them.
 template <int COUNT>
 BN_DEVICE void copy_values(unsigned char *to, const unsigned char *tile, int head_dim, int first) {
     constexpr int STRIDE = ROW_BYTES<COUNT>;
@@ -46,7 +49,7 @@ BN_DEVICE void copy_values(unsigned char *to, const unsigned char *tile, int hea
             }
         }
     } else {
-        // Rows begin at any 4 bytes.
+        // Rows are aligned to 4 bytes only.
         constexpr int PIECES = COUNT / 2;
         for (int i = lane(); i < TILE * PIECES; i += WARP) {
             int row = i / PIECES, at = i % PIECES * 4;
@@ -61,27 +64,27 @@ BN_DEVICE void copy_values(unsigned char *to, const unsigned char *tile, int hea
 struct Queries {
     int from;
     int to;
-    // What any and what each of them sees.
+    // Positions that at least one query sees, and those that all see.
     Seen any;
     Seen each;
-    // Of this lane's two rows; where there are fewer, as the last one.
+    // Positions that this lane's two rows see. Missing rows repeat the last one.
     Seen of[2];
 
-    // Whether one of them sees something of a span, and whether all see all of it.
+    // Whether a query sees any position of a span, and whether all queries see all of it.
     __device__ __forceinline__ bool see(int span) const {
         return any.first < (span + 1) * SPAN && any.position >= span * SPAN;
     }
     __device__ __forceinline__ bool see_all(int span) const {
         return each.first <= span * SPAN && each.position >= (span + 1) * SPAN - 1;
     }
-    // Whether all see all of a tile, counted from position 0.
+    // Whether all queries see all of a tile, counted from position 0.
     __device__ __forceinline__ bool see_tile(int index) const {
         return each.first <= index * TILE && each.position >= (index + 1) * TILE - 1;
     }
     __device__ __forceinline__ Parts parts(int span) const {
         return {{part_of(of[0], span * SPAN), part_of(of[1], span * SPAN)}};
     }
-    // Of a row of this lane; at least `to` where there is none.
+    // Number of the query in this lane's row; at least `to` if there is none.
     __device__ __forceinline__ int number(int row) const { return from + lane() / 4 + 8 * row; }
 };
 
@@ -100,9 +103,10 @@ BN_DEVICE Queries queries_of(const Work &work, int from) {
     return queries;
 }
 
-// A prompt's block in shared memory: spans of K and V, then for each warp its q, their units and their totals.
+// A prefill block's shared memory: spans of K and V, then for each warp its q, units and totals.
 template <int D> struct Prompt {
-    // Where there is room for two spans, one is copied while the other is used; else K while V is, and V while K is.
+    // With room for two spans, one is copied while the other is used. With one, K is copied while V is used, and V
+    // while K is.
     static constexpr int BUFFERS = D <= 128 ? 2 : 1;
     static constexpr int KEYS = SPAN * 2 * D;
     static constexpr int VALUES = SPAN * ROW_BYTES<D>;
@@ -112,8 +116,8 @@ template <int D> struct Prompt {
     static constexpr int TOTALS = QUERIES * D * 4;
 };
 
-// Begins to copy tiles `first` to `last` of a span as far as they are in sight: the first four are those of K, the others
-// of V. A warp takes a tile: to find one takes a division.
+// Starts copying tiles `first` to `last` of a span as far as they are visible. The first four are tiles of K, the
+// others of V. Each warp takes whole tiles, since finding one takes a division.
 template <int D> BN_DEVICE void request(const Work &work, int span, Seen all, unsigned char *to, int first, int last) {
     Part tiles = tiles_of(all, span);
     for (int n = first + warp(); n < last; n += static_cast<int>(blockDim.x) / WARP) {
@@ -130,7 +134,7 @@ template <int D> BN_DEVICE void request(const Work &work, int span, Seen all, un
     }
 }
 
-// The online softmax of a warp's queries, over a piece.
+// The online softmax of a warp's queries over one piece.
 template <int D> struct Running {
     Values<D / UNIT> values;
     Pair sums;
@@ -146,7 +150,7 @@ template <int D> struct Running {
     }
 };
 
-// Makes weights of a span's scores, and what was summed relative to the new maximum.
+// Turns a span's scores into weights, and rescales the sums to the new maximum.
 template <int D, bool CHECK>
 BN_DEVICE void soften(Scores &scores, const Parts &parts, const Pair &units, Running<D> &running) {
     Pair high = highest<CHECK>(scores, parts, units), keep;
@@ -164,7 +168,7 @@ BN_DEVICE void soften(Scores &scores, const Parts &parts, const Pair &units, Run
     shrink(running.values, keep);
 }
 
-// A warp's total over pieces, whose values lie in shared memory: [row of the lane, 8 columns, lane].
+// A warp's total over its pieces. The values lie in shared memory: [row of the lane, 8 columns, lane].
 template <int D> struct Total {
     Two *values;
     Pair sums;
@@ -172,7 +176,7 @@ template <int D> struct Total {
 
     __device__ __forceinline__ Two &at(int row, int n) { return values[(row * (D / 8) + n) * WARP + lane()]; }
 
-    // Adds piece `index` to those rows that see something of it.
+    // Adds piece `index` to the rows that see something of it.
     __device__ __forceinline__ void add(const Running<D> &piece, const Queries &queries, int index) {
         BN_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -194,7 +198,7 @@ template <int D> struct Total {
         }
     }
 
-    // As `merge` of softmax.cuh.
+    // As `merge` in softmax.cuh.
     __device__ __forceinline__ void merge(const Running<D> &piece, int r) {
         float high = piece.max.of[r] > max.of[r] ? piece.max.of[r] : max.of[r];
         float a = decay(max.of[r], high), b = decay(piece.max.of[r], high);
@@ -209,7 +213,7 @@ template <int D> struct Total {
         }
     }
 
-    // As `finish` of softmax.cuh, of sums of which the other 12 are 0.
+    // As `finish` in softmax.cuh. Only 4 of the 16 sums can be nonzero.
     __device__ __forceinline__ void finish(const Work &work, const Queries &queries, float *out) {
         BN_UNROLL
         for (int r = 0; r < 2; r++) {
@@ -231,7 +235,7 @@ template <int D> struct Total {
     }
 };
 
-// Adds a span whose scores are known.
+// Adds the values of a span whose weights are known.
 template <int D, bool CHECK>
 BN_DEVICE void add_span(Scores &scores, const Parts &parts, const unsigned char *values, Running<D> &running) {
     BN_UNROLL
@@ -241,7 +245,7 @@ BN_DEVICE void add_span(Scores &scores, const Parts &parts, const unsigned char 
     }
 }
 
-// A block's queries over all that they see.
+// Attends with a block's queries over everything that they see.
 template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *shared, float *out) {
     using Block = Prompt<D>;
     unsigned char *q = shared + Block::SPANS + warp() * (Block::Q + Block::UNITS + Block::TOTALS);
@@ -251,7 +255,7 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
     Running<D> running;
     running.clear();
     auto buffer = [&](int span) { return shared + (span % Block::BUFFERS) * (Block::KEYS + Block::VALUES); };
-    // Elements behind the head's end, and positions that nobody sees, are 0.
+    // Elements past the end of the head, and positions that nobody sees, are 0.
     for (int at = 16 * static_cast<int>(threadIdx.x); at < Block::SPANS; at += 16 * static_cast<int>(blockDim.x)) {
         *reinterpret_cast<uint4 *>(shared + at) = make_uint4(0, 0, 0, 0);
     }
@@ -259,7 +263,7 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
 
     Seen all = seen_by_any(work, work.from, work.to);
     int begin = all.first / SPAN, end = all.position / SPAN + 1, steps = (work.paging.head_dim + 15) / 16;
-    // With one buffer the values are requested when the block is done with those before them.
+    // With one buffer, values are requested once the block has finished with the previous ones.
     constexpr int AHEAD = Block::BUFFERS == 2 ? 2 * SPAN_TILES : SPAN_TILES;
     request<D>(work, begin, all, buffer(begin), 0, AHEAD);
     copy_async_commit();
@@ -313,25 +317,25 @@ template <int D> BN_DEVICE void prefill_halves(const Work &work, unsigned char *
     }
 }
 
-// A block of decode in shared memory.
+// A decode block's shared memory.
 template <int D> struct Decode {
     static constexpr int WARPS = PIECE_SPANS;
-    // Of a warp.
+    // Columns of a warp.
     static constexpr int COLUMNS = D / WARPS;
-    // A step: 16 elements of the keys of a span, or TILES tiles' columns of V.
+    // A step: 16 elements of a span's keys, or the warp's columns of TILES tiles of V.
     static constexpr int VALUES = TILE * ROW_BYTES<COLUMNS>;
     static constexpr int STEP = VALUES > SPAN * 2 * UNIT ? VALUES : SPAN * 2 * UNIT;
     static constexpr int TILES = STEP / VALUES;
-    // With the narrowest heads all of K; then a multiprocessor has room for four blocks, else for three, or one.
+    // With the narrowest heads, all of K. Then a multiprocessor has room for four blocks, otherwise for three or one.
     static constexpr int STEPS = D <= 64 ? 4 : 6;
 
     unsigned char *steps;
     unsigned char *q;
-    // [16 tiles, 2, 32] of 16 bytes: `Left` of each lane.
+    // [16 tiles, 2, 32] of 16 bytes: each lane's `Left`
     uint4 *weights;
     // [16]
     float *units;
-    // [4, 16], of a span: the largest scores, how what was summed shrinks, and 4 sums of each row's weights.
+    // [4, 16] for each span: the largest scores, the factors for earlier sums, and 4 sums of each row's weights
     float *highs;
     float *keeps;
     float *sums;
@@ -347,17 +351,17 @@ template <int D> struct Decode {
     }
 };
 
-// What a warp copies, step by step: keys of its span, then its columns of the piece's tiles in sight.
+// The sequence of a warp's copies: keys of its span, then its columns of the piece's visible tiles.
 template <int D> struct Steps {
     const Work &work;
     const Decode<D> &block;
-    // Where tile lane() of the piece begins, in K as in V, if it is in sight: a warp looks all of them up at once.
+    // Offset of tile lane() of the piece in K and V, if visible. The warp looks all of them up at once.
     size_t offset;
-    // Of its span, the first tile in the piece, those in sight, and steps of keys, 0 where nobody sees it.
+    // Of the warp's span: its first tile in the piece, its visible tiles, and its steps of keys (0 if nobody sees it).
     int span_tile;
     Part tiles;
     int keys;
-    // Tiles of V in sight, from `tile` of the piece on.
+    // Visible tiles of V, from `tile` of the piece on.
     int tile;
     int count;
 
@@ -380,7 +384,7 @@ template <int D> struct Steps {
         return block.steps + step % Decode<D>::STEPS * Decode<D>::STEP;
     }
 
-    // Begins a step's copies, none behind the last one, and ends their group.
+    // Starts a step's copies, if there is such a step, and ends their group.
     __device__ __forceinline__ void request(int step) const {
         if (step < keys) {
             request_key(step);
@@ -399,7 +403,7 @@ template <int D> struct Steps {
         copy_async_commit();
     }
 
-    // An element of a tile is 32 bytes; zeros behind the head's end.
+    // An element of a tile has 32 bytes. Elements past the end of the head become zeros.
     __device__ __forceinline__ void request_key(int step) const {
         bool has = UNIT * step + lane() / 2 < work.paging.head_dim;
         BN_UNROLL
@@ -417,21 +421,21 @@ template <int D> struct Steps {
         }
     }
 
-    // Waits for a step, of which STEPS are requested from it on.
+    // Waits for a step. The STEPS steps from it on have been requested.
     __device__ __forceinline__ const unsigned char *wait(int step) const {
         copy_async_wait<Decode<D>::STEPS - 1>();
         sync_warp();
         return place(step);
     }
 
-    // The warp has used a step.
+    // Called when the warp has used a step: requests the next one into its place.
     __device__ __forceinline__ void next(int step) const {
         sync_warp();
         request(step + Decode<D>::STEPS);
     }
 };
 
-// The weights of a warp's span, for all warps. `begin`: the first span of the piece that the block has.
+// Computes the weights of this warp's span, for all warps. `begin` is the block's first span of the piece.
 template <int D, int ROWS>
 BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries &queries, int begin, int span, bool sees) {
     int own = warp(), row = lane() / 4;
@@ -478,7 +482,7 @@ BN_DEVICE void weigh_span(const Decode<D> &block, Scores &scores, const Queries 
     }
 }
 
-// The weighted sums of a warp's columns, tile by tile of spans `begin` to `end`.
+// Adds up this warp's columns, tile by tile over spans `begin` to `end`.
 template <int D, int ROWS>
 BN_DEVICE void add_piece(const Decode<D> &block, const Steps<D> &steps, const Queries &queries, int begin, int end,
                          Values<D / 64> &values) {
@@ -505,7 +509,7 @@ BN_DEVICE void add_piece(const Decode<D> &block, const Steps<D> &steps, const Qu
     }
 }
 
-// Stores a warp's columns of the states that its queries have of piece `index`; the first warp also their sums and maxima.
+// Stores this warp's columns of the states of piece `index`. The first warp also stores sums and maxima.
 template <int D, int ROWS>
 BN_DEVICE void store_states(const Work &work, const Decode<D> &block, const Queries &queries, int begin, int end, int index,
                             const Values<D / 64> &values, int slots, float *states) {
@@ -545,7 +549,7 @@ BN_DEVICE void store_states(const Work &work, const Decode<D> &block, const Quer
     }
 }
 
-// A piece's states for all queries of a block, of which there are 8 x ROWS at most.
+// Computes one piece's states for all queries of a block, at most 8 x ROWS.
 template <int D, int ROWS>
 BN_DEVICE void decode_piece(const Work &work, unsigned char *shared, const Queries &queries, int index, int slots, float *states) {
     Decode<D> block(shared);
@@ -583,7 +587,7 @@ template <int D> BN_DEVICE void decode_halves(const Work &work, unsigned char *s
     if (index > queries.any.position / PIECE) {
         return;
     }
-    // Most blocks have one row's heads of a group: then half of the softmax is nobody's.
+    // Most blocks have one row's heads of a group, and then half of the rows of the softmax are unused.
     if (queries.to - queries.from <= 8) {
         decode_piece<D, 1>(work, shared, queries, index, slots, states);
     } else {

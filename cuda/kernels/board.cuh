@@ -1,11 +1,11 @@
-// Work that the threads of a block that draws a token do together.
+// Collective operations of a block that draws a token.
 #pragma once
 
 #include "argmax.cuh"
 
 namespace sampling {
 
-// Words that the threads of a block tell each other by.
+// Shared memory through which the block's threads exchange values.
 struct Board {
     double sums[WARPS];
     double mass;
@@ -15,7 +15,7 @@ struct Board {
     int counts[WARPS];
 };
 
-// The sum of all threads' values, in one order of THREADS.
+// Returns the sum of all threads' values, in an order fixed by THREADS.
 BN_DEVICE double block_sum(Board *board, double value) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         value = add_rn(value, shfl_xor(value, mask));
@@ -32,7 +32,7 @@ BN_DEVICE double block_sum(Board *board, double value) {
     return sum;
 }
 
-// The number that thread 0 has.
+// Returns thread 0's value in all threads.
 template <class T> BN_DEVICE T from_first(T *on_board, T value) {
     sync_block();
     if (threadIdx.x == 0) {
@@ -42,13 +42,13 @@ template <class T> BN_DEVICE T from_first(T *on_board, T value) {
     return *on_board;
 }
 
-// Calls `put(n, at, x)` for the n-th place of `0..count` for which `keep(x, at)`, x being `read(at)`, in parallel; not
-// at all where there are more than `most`. How many there are.
+// Calls `put(n, at, x)` in parallel for the n-th `at` of `0..count` for which `keep(x, at)` holds, where x is
+// `read(at)`. Makes no calls if there are more than `most`. Returns how many there are.
 template <class Read, class Keep, class Put>
 BN_DEVICE int compact(Board *board, int count, int most, Read read, Keep keep, Put put) {
     int each = ((count + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
     int from = warp() * each, to = from + each < count ? from + each : count, own = 0;
-    // Some are read before any is used.
+    // Several are read before the first is used.
     auto visit = [&](int begin, auto use) {
         constexpr int SOME = 8;
         decltype(read(0)) x[SOME];
@@ -90,7 +90,7 @@ BN_DEVICE int compact(Board *board, int count, int most, Read read, Keep keep, P
     return all;
 }
 
-// Calls `use(x[n], n)` for n below `count`, in order, until it is false, by one thread; some are read ahead.
+// One thread calls `use(x[n], n)` for n below `count` in order until it returns false. Reads ahead.
 template <class T, class Use> BN_DEVICE void in_order(const T *x, int count, Use use) {
     constexpr int SOME = 8;
     bool goes = true;

@@ -1,56 +1,59 @@
-// Products of F16 and BF16 weights with rows of f32, any number of them, on tensor cores. F32 weights: gemv.cu, gemm.cu.
+// Products of F16 and BF16 weights with any number of rows of f32, on tensor cores. F32 weights: gemv.cu, gemm.cu.
 //
-// Weights are multiplied as they are. An activation is the sum of two parts in the weights' type, x = high + low with
-// high = round(x) and low = round(x - high), so a product is two: one mma with the high parts, and one with the low ones.
-// Of bf16 that is x to 2^-17 of it, in the range of f32. Halves have no such range, so activations are first multiplied by a
-// power of two that falls with what comes: what is left out of x then is 2^-23 of it, or 2^-36 of the largest so far in
-// its segment. (F16 in TF32 needs no power, but twice the mma and registers.) What is no number, or in bf16
-// beyond its largest, makes NaN or infinity of all its token's outputs.
+// Weights are multiplied as they are. An activation is split into two parts of the weights' type, x = high + low with
+// high = round(x) and low = round(x - high), so a product takes one mma with the high parts and one with the low ones.
+// For bf16 this represents x to 2^-17 of itself, over the range of f32. The range of halves is smaller, so activations
+// are first multiplied by a power of two, which decreases when larger ones follow: the rest that is lost is then 2^-23
+// of x, or 2^-36 of the largest so far in its segment. (F16 in TF32 needs no power, but twice the mma and registers.) A
+// NaN or infinity, or for bf16 a value beyond its largest, makes all outputs of its token NaN or infinity.
 //
-// Columns of a row are taken by 32 (a chunk), in a chain of four mma. Chunks are cut into eight segments, by their number
-// alone; each is summed for itself, and the eight in their order. A warp of a GEMV has one segment, a block of a GEMM has
-// them all, one after the other, or some, and then another kernel adds them: the same sums in the same order, so a row has
-// the same bits in all. They are not the CPU's bits: an mma adds in an order of its own. Segments also keep chains short, as
-// tensor cores may cut sums off where others round. mma's 16 rows are tokens and its 8 columns are outputs: so a lane's 16
-// bytes of a row of weights are the registers of two mma as they lie. (The other way round, each two mma took eight moves.)
+// Columns of a row are taken 32 at a time (a chunk), in a chain of four mma. Chunks are divided into eight segments by
+// their number alone. Each segment is summed by itself, and the eight sums are added in order. A warp of a GEMV has one
+// segment. A block of a GEMM has all of them, one after the other, or some, and then another kernel adds them. The sums
+// and their order are the same, so a row has the same bits in all of these. They are not the CPU's bits, since an mma
+// adds in an order of its own. Segments also keep chains short, as tensor cores may truncate sums where others round.
+// The 16 rows of an mma are tokens and its 8 columns are outputs, so the 16 bytes of weights that a lane loads are the
+// registers of two mma as they are. (The other way round, every two mma took eight moves.)
 //
-// GEMV, up to 8 tokens: a block has 16 or 32 rows of weights, and its warps share their columns, so each activation is read
-// and split once for each block, and only the sums of the eight warps meet in shared memory. Floor: the weights' bytes over
-// the memory's bandwidth; 2048 x 2048 are 8.4 MB, 2.8 us at an H100's 3.0 TB/s, in 128 blocks. That bandwidth wants some 30
-// KB under way in each SM: a warp asks for 8 KB of weights, a block for 64 KB, before it waits for the kernel that makes its
-// activations. For 1 KB of weights a warp has some 75 instructions of bf16 and 120 of f16 with up to 4 rows (sm_90, counted
-// in the code); an SM that reads 14 bytes a clock could issue 290.
+// GEMV, up to 8 tokens: a block has 16 or 32 rows of weights and its warps share the columns, so each activation is
+// read and split once per block, and only the sums of the eight warps meet in shared memory. Lower bound: the bytes of
+// the weights over the memory's bandwidth. 2048 x 2048 are 8.4 MB, 2.8 us at an H100's 3.0 TB/s, in 128 blocks. This
+// bandwidth needs some 30 KB in flight in each SM. A warp requests 8 KB of weights, a block 64 KB, before it waits for
+// the kernel that makes its activations. Per 1 KB of weights a warp has some 75 instructions for bf16 and 120 for f16
+// with up to 4 rows (sm_90, counted in the code); an SM that reads 14 bytes a clock could issue 290.
 //
-// GEMM: a kernel splits all activations once, as mma's operands, 4 bytes for each. Then blocks of 32, 64 or 128 tokens and
-// 128 rows of weights stage both by asynchronous copies. Two mma for each 16 x 8 x 16 multiply-adds; mma.sync reaches about
-// 60 % of a Hopper's peak, so a chunk of 64 tokens (256 mma) takes an SM 410 clocks, where its share of memory brings the
-// 8 KB of weights in 600: the floor is the memory's. Of 128 tokens it is mma's, 820 clocks, or the L2's, which brings 24 KB
-// for them. Where tiles are few (2048 rows are 16), 2, 4 or 8 blocks share a row's columns and leave their segments' sums in
-// memory: for 64 tokens and 2048 rows 4 MB, written and read in the L2.
+// GEMM: a kernel splits all activations once, into mma's operands of 4 bytes each. Then blocks of 32, 64 or 128 tokens
+// and 128 rows of weights stage both by asynchronous copies. Each 16 x 8 x 16 multiply-adds take two mma. mma.sync
+// reaches about 60 % of a Hopper's peak, so a chunk of 64 tokens (256 mma) takes an SM 410 clocks, while its share of
+// the memory's bandwidth takes 600 for the 8 KB of weights: memory is the limit. For 128 tokens the limit is mma with
+// 820 clocks, or the L2, which delivers 24 KB for them. If there are few tiles (2048 rows make 16), 2, 4 or 8 blocks
+// share the columns of the same rows and leave the sums of their segments in memory: 4 MB for 64 tokens and 2048 rows,
+// written to and read from the L2.
 #include "products.cuh"
 
 namespace dense {
 
 constexpr int THREADS = 256;
 constexpr int SEGMENTS = THREADS / WARP;
-// Columns of a chunk. Four lanes have eight neighboring ones each: of a row of weights 16 bytes, whose first two pairs are
-// two of an mma's columns, and the others two of the next one's. Both operands have them in this order.
+// Columns of a chunk, and of a lane. Each of four lanes has eight adjacent columns, 16 bytes of a row of weights. Their
+// first two pairs are two columns of an mma, the other two pairs two columns of the next one. Both operands use this
+// order.
 constexpr int CHUNK = 32, EACH = 8;
-// Tokens and outputs of an mma. A lane has tokens g and g + 8, with g its number / 4.
+// Tokens and outputs of an mma. A lane has tokens g and g + 8, where g = lane() / 4.
 constexpr int TILE_TOKENS = 16, TILE_ROWS = 8;
 
-// A lane's activations of a chunk: of two tokens, eight columns.
+// A lane's activations of a chunk: eight columns of two tokens.
 struct Activations {
     float x[2][EACH];
 };
 
-// Their parts as mma's left operand, for the first two pairs of each eight, and for the others.
+// The activations' parts as left operands of mma: first for pairs 0 and 1 of the eight columns, then for pairs 2 and 3.
 struct Parts {
     Words4 high[2], low[2];
 };
 
-// Eight columns of a token, which `from` points to, and where BOTH of the one 8 rows behind it; of `left` tokens that there
-// are: of others anything does, as each has its own sums.
+// Loads eight columns of the token at `from` and, with BOTH, of the token 8 rows further on. There are `left` tokens.
+// The others may hold anything, since each token has its own sums.
 template <bool BOTH>
 BN_DEVICE void load_activations(const float *from, int cols, int left, Activations &to) {
     BN_UNROLL
@@ -80,7 +83,7 @@ BN_DEVICE Parts split(const Activations &a) {
             }
             float first = a.x[which][2 * pair], second = a.x[which][2 * pair + 1];
             high = Element::pack(first, second);
-            // What is taken off is exact. Infinity less itself is NaN, and stays one.
+            // The subtraction is exact. Infinity minus itself is NaN and stays NaN.
             low = Element::pack(add_rn(first, -Element::value(static_cast<uint16_t>(high & 0xffff))),
                 add_rn(second, -Element::value(static_cast<uint16_t>(high >> 16))));
         }
@@ -88,13 +91,14 @@ BN_DEVICE Parts split(const Activations &a) {
     return parts;
 }
 
-// The power of two that has this exponent in its bits.
+// Returns the power of two with this exponent field.
 BN_DEVICE float power_of(int exponent) {
     return __uint_as_float(static_cast<uint32_t>(exponent) << 23);
 }
 
-// What a token's activations are multiplied with, as the exponent in a float's bits: so that they are MOST at most, and
-// where that makes it smaller, the largest is 2^ROOM or more. Four tokens share a word. It begins as 2^100.
+// The powers of two that scale tokens' activations, as exponent fields of floats, four tokens to a word. Scaled
+// activations are at most MOST; when a power is lowered, the largest one becomes at least 2^ROOM. Powers start at
+// 2^100.
 constexpr uint32_t FIRST_POWERS = 227 * 0x01010101u;
 constexpr int ROOM = 11;
 constexpr float MOST = 32768.0f;
@@ -103,13 +107,13 @@ BN_DEVICE int power_in(uint32_t powers, int which) {
     return static_cast<int>(powers >> (8 * which) & 0xff);
 }
 
-// What brings sums of such activations back.
+// Undoes the scaling for sums of such activations.
 BN_DEVICE float scale_in(uint32_t powers, int which) {
     return power_of(254 - power_in(powers, which));
 }
 
-// Multiplies eight columns of a token, of which four neighboring lanes have a chunk. Whether a power fell in the warp: then
-// sums of the columns before are to be multiplied with `factor`, which is 1 before and where it did not.
+// Scales eight columns of a token; four adjacent lanes hold a chunk. Returns whether a power was lowered in the warp.
+// Then earlier sums must be multiplied by `factor`, which stays 1 for tokens whose power did not change.
 BN_DEVICE bool fit(uint32_t &powers, int which, float (&x)[EACH], float &factor) {
     int before = power_in(powers, which);
     float own[EACH], power = power_of(before), most = 0.0f;
@@ -139,7 +143,7 @@ BN_DEVICE bool fit(uint32_t &powers, int which, float (&x)[EACH], float &factor)
     return fell;
 }
 
-// Multiplies sums of a lane's two tokens.
+// Scales the sums of a lane's two tokens.
 template <int R>
 BN_DEVICE void scale(float (&sums)[R][4], float first, float second) {
     BN_UNROLL
@@ -165,16 +169,16 @@ BN_DEVICE void add_chunk(float (&sums)[R][4], const Parts &parts, const Words4 (
     }
 }
 
-// This warp's segment of R x 8 rows of weights and 8 tokens.
+// Sums this warp's segment of R x 8 rows of weights and 8 tokens.
 template <class Element, int R, int AHEAD>
 BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[R][4], uint32_t &powers) {
     int column = EACH * (lane() % 4), chunks = (p.cols + CHUNK - 1) / CHUNK;
     int first = chunks * warp() / SEGMENTS, end = chunks * (warp() + 1) / SEGMENTS;
-    // Chunks from there, those of them that have all columns, and whether this lane has some in the last.
+    // Chunks from `first` on, complete chunks, and whether this lane has columns in an incomplete last chunk.
     int count = end - first, whole = min(end, p.cols / CHUNK) - first;
     bool ragged = CHUNK * end > p.cols && CHUNK * (end - 1) + column < p.cols;
     const uint8_t *matrix = p.weights + 2 * (static_cast<int64_t>(row0) * p.cols + CHUNK * first + column);
-    int rows[R]; // bytes from there
+    int rows[R]; // bytes from `matrix`
     BN_UNROLL
     for (int r = 0; r < R; r++) rows[r] = 2 * p.cols * row_or_last(TILE_ROWS * r + lane() / 4, p.rows - row0);
     auto load = [&](int chunk, Words4 (&weights)[R]) {
@@ -188,9 +192,9 @@ BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[R
     Words4 weights[AHEAD][R] = {};
     BN_UNROLL
     for (int i = 0; i < AHEAD; i++) load(i, weights[i]);
-    // They depend on no other kernel, and come while those before this one still run.
+    // Weights depend on no other kernel, so they are loaded while earlier kernels still run.
     await_inputs();
-    // Activations are loaded while those before them are multiplied.
+    // Activations are loaded one chunk ahead.
     int left = p.tokens - token0 - lane() / 4;
     const float *x = p.x + static_cast<int64_t>(token0 + lane() / 4) * p.cols + CHUNK * first + column;
     Activations slots[2] = {};
@@ -219,19 +223,19 @@ BN_DEVICE void sum_segment(const Dense &p, int row0, int token0, float (&sums)[R
     }
 }
 
-// R x 8 rows of weights for each block, and up to TOKENS rows of x, 8 at most; a warp asks for AHEAD chunks of its weights
+// A block has R x 8 rows of weights and up to TOKENS (at most 8) rows of x. A warp requests AHEAD chunks of weights
 // before it uses one.
 template <class Element, int R, int TOKENS, int AHEAD>
 BN_DEVICE void gemv(const Dense &p) {
     constexpr int ROWS = TILE_ROWS * R, TOGETHER = 8;
-    // Eight more than there are, so that what a warp writes at a time lies in different banks.
+    // Padded by eight, so that concurrent writes of a warp go to different banks.
     constexpr int STRIDE = ROWS + 8;
     BN_SHARED(memory);
     float *segments = reinterpret_cast<float *>(memory);
     int row0 = p.block * ROWS, token0 = static_cast<int>(blockIdx.y) * TOKENS;
     float sums[R][4] = {};
     uint32_t powers = FIRST_POWERS;
-    // Of fewer columns all are asked for at once.
+    // With fewer columns, all of them are loaded at once.
     if (p.cols > SEGMENTS * AHEAD * CHUNK) prefetch_rows(p.weights, 2 * static_cast<int64_t>(p.cols), row0, ROWS, p.rows);
     sum_segment<Element, R, AHEAD>(p, row0, token0, sums, powers);
     if constexpr (Element::SCALED) scale(sums, scale_in(powers, 0), 1.0f);
@@ -251,16 +255,17 @@ BN_DEVICE void gemv(const Dense &p) {
     }
 }
 
-// Parts of activations in memory, which the kernel before a GEMM makes of them once: for each tile of 16 tokens, and of it
-// for each chunk, mma's left operands as its lanes have them; behind them, of halves, `Scales` of each eighth token.
+// Layout of the split activations that a kernel before the GEMM makes: for each tile of 16 tokens, and in it for each
+// chunk, the left operands of mma in the order of the lanes; for f16 followed by eight `Scales`.
 struct alignas(16) Scales {
-    // Of tokens g and g + 8: what the sums before are multiplied with, and what the segment's, if it ends here.
+    // For tokens g and g + 8: factors for the sums so far, and scales for the segment's sums if it ends with this
+    // chunk.
     float factors[2], scales[2];
 };
 template <class Element>
 constexpr int PARTS_BYTES = 4 * TILE_TOKENS * CHUNK + (Element::SCALED ? 8 * static_cast<int>(sizeof(Scales)) : 0);
 
-// Splits a chunk of a tile. By a warp.
+// A warp splits a chunk of a tile.
 template <class Element>
 BN_DEVICE void store_parts(unsigned char *to, Activations &own, uint32_t &powers) {
     if constexpr (Element::SCALED) {
@@ -282,7 +287,7 @@ BN_DEVICE void store_parts(unsigned char *to, Activations &own, uint32_t &powers
     }
 }
 
-// A warp has one segment of one tile, and asks for AHEAD chunks before it splits one.
+// A warp has one segment of one tile and requests AHEAD chunks before it splits one.
 template <class Element>
 BN_DEVICE void split_rows(unsigned char *parts, const float *x, int tokens, int cols) {
     constexpr int AHEAD = 8;
@@ -312,15 +317,15 @@ BN_DEVICE void split_rows(unsigned char *parts, const float *x, int tokens, int 
     }
 }
 
-// A GEMM's tile of T tokens and OUTPUTS rows of weights. Warps stand T / 32 along its tokens, and the others along its
-// outputs, with N x R of mma's results each. A step is PER chunks; STAGES of them are used, or on their way.
+// A GEMM's tile of T tokens and OUTPUTS rows of weights. T / 32 warps lie along its tokens and the others along its
+// outputs; each has N x R results of mma. A step is PER chunks; STAGES steps are in use or in flight.
 constexpr int OUTPUTS = 128, N = 2;
 template <class Element, int T, int PER, int STAGES>
 struct Tile {
     static constexpr int ALONG = T / (TILE_TOKENS * N), ACROSS = SEGMENTS / ALONG, R = OUTPUTS / TILE_ROWS / ACROSS;
     static constexpr int WEIGHTS_BYTES = 2 * OUTPUTS * CHUNK * PER;
     static constexpr int STAGE_BYTES = WEIGHTS_BYTES + T / TILE_TOKENS * PER * PARTS_BYTES<Element>;
-    static constexpr int PIECES = 4 * PER; // of 16 bytes, of a row of weights
+    static constexpr int PIECES = 4 * PER; // pieces of 16 bytes in a row of weights
     using Sums = float[N][R][4];
 
     static constexpr int EACH_TILE = PER * PARTS_BYTES<Element> / 16, ALL_PARTS = T / TILE_TOKENS * EACH_TILE;
@@ -329,7 +334,7 @@ struct Tile {
     const Dense &p;
     unsigned char *memory;
     int token0, row0, tiles, chunks;
-    // What this thread copies, from the first chunk of the tile's rows and tokens on; -1: nothing.
+    // Offsets of what this thread copies, from the first chunk of the tile's rows and tokens on; -1 for nothing.
     const uint8_t *weights, *parts;
     int weights_at[WEIGHTS_COPIES], parts_at[PARTS_COPIES];
 
@@ -354,12 +359,13 @@ struct Tile {
 
     __device__ __forceinline__ unsigned char *stage(int step) const { return memory + step % STAGES * STAGE_BYTES; }
 
-    // Rows of two chunks have their halves swapped in every other row: eight lanes that read together have two rows' chunks.
+    // If rows hold two chunks, every other row has them swapped: eight lanes that read together read chunks of two
+    // rows.
     BN_MEMBER static int place(int row, int piece) {
         return 16 * (row * PIECES + (PER == 2 ? piece ^ row % 2 * 4 : piece));
     }
 
-    // Begins to copy weights of a step that begins with chunk `first`, up to chunk `end`.
+    // Starts copying the weights of a step from chunk `first` on, up to chunk `end`.
     __device__ __forceinline__ void stage_weights(int step, int first, int end) const {
         int own = static_cast<int>(threadIdx.x), piece = own % PIECES;
         const uint8_t *from = weights + 2 * CHUNK * first;
@@ -389,7 +395,7 @@ struct Tile {
         }
     }
 
-    // The first of this warp's tiles of tokens, and of rows.
+    // This warp's first tile of tokens, and its first row.
     __device__ __forceinline__ int warp_tile() const { return warp() / ACROSS * N; }
     __device__ __forceinline__ int warp_row() const { return warp() % ACROSS * (TILE_ROWS * R); }
 
@@ -421,7 +427,7 @@ struct Tile {
         }
     }
 
-    // Calls `what(n, i, token, row)` for each of this lane's results that the product has.
+    // Calls `what(n, i, token, row)` for each of this lane's results that exists in the product.
     template <class What>
     __device__ __forceinline__ void each(const What &what) const {
         BN_UNROLL
@@ -435,7 +441,7 @@ struct Tile {
         }
     }
 
-    // Ends a segment with chunk `c` of a step: adds it to the total, or where blocks share rows writes it.
+    // Ends a segment with chunk `c` of a step. Adds it to the total, or writes it if several blocks share the rows.
     __device__ __forceinline__ void end_segment(Sums &total, Sums &sums, int step, int c, int segment) const {
         if constexpr (Element::SCALED) {
             BN_UNROLL
@@ -467,7 +473,7 @@ BN_DEVICE void gemm(const Dense &p) {
     BN_SHARED(memory);
     Own tile(p, memory);
     int chunks = tile.chunks;
-    // Of the segments this block has.
+    // This block's range of segments.
     int share = static_cast<int>(blockIdx.z), shares = static_cast<int>(gridDim.z);
     int segment = SEGMENTS * share / shares, begin = chunks * segment / SEGMENTS;
     int end = chunks * (SEGMENTS * (share + 1) / shares) / SEGMENTS, steps = (end - begin + PER - 1) / PER;
@@ -482,7 +488,7 @@ BN_DEVICE void gemm(const Dense &p) {
     BN_UNROLL_BY(1)
     for (int step = 0; step < steps; step++) {
         copy_async_wait<STAGES - 2>();
-        // All see the step, and none reads the one before it, whose place the next one takes.
+        // Now all threads see the step, and none still reads the previous one, which the next step overwrites.
         sync_block();
         int next = step + STAGES - 1;
         if (next < steps) {
@@ -495,7 +501,7 @@ BN_DEVICE void gemm(const Dense &p) {
             int chunk = begin + PER * step + c;
             if (chunk >= end) break;
             tile.add(sums, step, c);
-            // Of few chunks, segments are empty.
+            // With few chunks, some segments are empty.
             while (segment < SEGMENTS - 1 && chunks * (segment + 1) / SEGMENTS <= chunk) segment++;
             if (chunks * (segment + 1) / SEGMENTS == chunk + 1) tile.end_segment(total, sums, step, c, segment);
         }
@@ -519,18 +525,18 @@ BN_DEVICE void add_segments(float *out, const float *sums, const float *bias, in
 
 } // namespace dense
 
-// `bn_f16_gemv_T`, `bn_bf16_gemv_T`: rows of f32, at most T for each block, times weights of that type (`Dense`), whose rows
-// are multiples of 8 columns. Grid: ceil(rows / (8 R)) of each matrix, ceil(tokens / T); 256 threads; shared memory:
+// `bn_f16_gemv_T`, `bn_bf16_gemv_T`: at most T rows of f32 per block, times weights of that type (`Dense`), whose rows
+// are multiples of 8 columns. Grid: ceil(rows / (8 R)) for each matrix, ceil(tokens / T). 256 threads. Shared memory:
 // 256 (8 R + 8) bytes. R is 2 for 4 tokens, 4 for 8.
 #define BN_DENSE_GEMV(name, Element, T, R, AHEAD, BLOCKS)                                                              \
     BN_DENSE_KERNEL(BN_KERNEL_FOR(dense::THREADS, BLOCKS, name##_gemv_##T), blockIdx.x, 8 * R,                         \
         dense::gemv<Element, R, T, AHEAD>)
-// `bn_f16_split`, `bn_bf16_split`: the parts of rows of f32 that a GEMM takes in their place; ceil(tokens / 16) x
-// ceil(cols / 32) x 2176 bytes suffice. Grid: ceil(tokens / 16), 8; 32 threads; no shared memory.
-// `bn_f16_gemm_T`, `bn_bf16_gemm_T`: the product of parts (as `x`). Grid: ceil(tokens / T), ceil(rows / 128) of each matrix,
-// and 1; or, of 256 columns at least, 2, 4 or 8 blocks that share the columns, and then `out` is [8, tokens, stride], of each
-// segment, for `bn_add_segments`, and the bias is left to it. 256 threads; shared memory: STAGES * PER * (8192 + 136 T) bytes,
-// of bf16 8192 + 128 T suffice: 100352 for 32 tokens, 101376 for 64, 76800 for 128.
+// `bn_f16_split`, `bn_bf16_split`: split rows of f32 into the parts that a GEMM takes. ceil(tokens / 16) x ceil(cols /
+// 32) x 2176 bytes suffice. Grid: ceil(tokens / 16), 8. 32 threads, no shared memory.
+// `bn_f16_gemm_T`, `bn_bf16_gemm_T`: multiply the parts (as `x`). Grid: ceil(tokens / T), ceil(rows / 128) for each
+// matrix, 1. With at least 256 columns, 2, 4 or 8 blocks in z may share the columns. Then `out` [8, tokens, stride] has
+// the sums of the segments without bias, for `bn_add_segments`. 256 threads. Shared memory: STAGES * PER * (8192 + 136
+// T) bytes, for bf16 8192 + 128 T suffice: 100352 for 32 tokens, 101376 for 64, 76800 for 128.
 #define BN_DENSE_GEMM(name, Element, T, PER, STAGES, BLOCKS)                                                           \
     BN_DENSE_KERNEL(BN_KERNEL_FOR(dense::THREADS, BLOCKS, name##_gemm_##T), blockIdx.y, dense::OUTPUTS,                \
         dense::gemm<Element, T, PER, STAGES>)
@@ -547,8 +553,8 @@ BN_DEVICE void add_segments(float *out, const float *sums, const float *bias, in
 BN_DENSE_KERNELS(f16, F16)
 BN_DENSE_KERNELS(bf16, BF16)
 
-// `out` [tokens, stride], its first `rows` columns: the sums of segments that blocks of a GEMM left in `sums` [8, tokens,
-// rows], and the bias, if any. Grid: ceil(tokens * rows / block), any block.
+// Adds the segments' sums that blocks of a GEMM left in `sums` [8, tokens, rows], and the bias, if any, into the first
+// `rows` columns of `out` [tokens, stride]. Grid: ceil(tokens * rows / block). Block: any.
 BN_KERNEL(add_segments)(float *out, const float *sums, const float *bias, int tokens, int rows, int64_t stride) {
     begin_kernel();
     dense::add_segments(out, sums, bias, tokens, rows, stride);

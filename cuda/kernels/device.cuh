@@ -1,8 +1,8 @@
-// What kernels are written with: the machine's primitives under one name each, for nvcc (sm_80 and newer) and for the
-// emulation that tests run on (g++).
+// The machine's primitives that kernels use, under one name each for nvcc (sm_80 and newer) and for the emulation that
+// tests run on (g++).
 //
-// Blocks are one-dimensional, of whole warps. Every lane of a warp calls a warp's function, every thread of a block
-// `sync_block`.
+// Blocks are one-dimensional and consist of whole warps. A function of a warp is called by all its lanes, `sync_block`
+// by all threads of the block.
 #pragma once
 
 #ifdef __CUDACC__
@@ -11,13 +11,13 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// With the most threads of a block, which bounds the registers.
+// Declares a kernel with the maximum number of threads per block, which bounds its registers.
 #define BN_KERNEL_OF(threads, name) extern "C" __global__ void __launch_bounds__(threads) bn_##name
-// And with the blocks that an SM is to have registers for.
+// As BN_KERNEL_OF; also bounds the registers so that an SM can hold `blocks` blocks.
 #define BN_KERNEL_FOR(threads, blocks, name) extern "C" __global__ void __launch_bounds__(threads, blocks) bn_##name
 #define BN_KERNEL(name) BN_KERNEL_OF(256, name)
 #define BN_DEVICE static __device__ __forceinline__
-// Functions of structs, for host and device.
+// For member functions that run on host and device.
 #define BN_MEMBER __host__ __device__ __forceinline__
 #define BN_UNROLL _Pragma("unroll")
 #define BN_UNROLL_BY(n) BN_PRAGMA(unroll n)
@@ -43,7 +43,7 @@ BN_DEVICE void await_inputs() {
 #endif
 }
 
-// Asks for bytes to be brought to the L2. Both are multiples of 16. sm_90 and newer; else nothing.
+// Starts bringing bytes into the L2 cache. Address and size are multiples of 16. Does nothing before sm_90.
 BN_DEVICE void prefetch_l2(const void *from, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -58,7 +58,7 @@ BN_DEVICE void sync_warp() {
     __syncwarp(0xffffffffu);
 }
 
-// The value of another lane: float, double, int, unsigned, and those of 64 bits.
+// Returns the value of another lane. T has 32 or 64 bits.
 template <class T> BN_DEVICE T shfl(T value, int lane) {
     return __shfl_sync(0xffffffffu, value, lane);
 }
@@ -67,79 +67,79 @@ template <class T> BN_DEVICE T shfl_xor(T value, int mask) {
     return __shfl_xor_sync(0xffffffffu, value, mask);
 }
 
-// The value of lane + delta; the lane's own where there is none.
+// Returns the value of lane + delta, or the lane's own if there is no such lane.
 template <class T> BN_DEVICE T shfl_down(T value, unsigned delta) {
     return __shfl_down_sync(0xffffffffu, value, delta);
 }
 
-// A bit for each lane.
+// Returns a mask with one bit per lane.
 BN_DEVICE unsigned warp_ballot(bool yes) {
     return __ballot_sync(0xffffffffu, yes);
 }
 
-// The sum of a warp's integers, in every lane.
+// Returns the sum of the warp's integers in every lane.
 BN_DEVICE int warp_sum(int value) {
     return __reduce_add_sync(0xffffffffu, value);
 }
 
-// The greatest of a warp's numbers, in every lane.
+// Returns the largest of the warp's numbers in every lane.
 BN_DEVICE unsigned warp_most(unsigned value) {
     return __reduce_max_sync(0xffffffffu, value);
 }
 
-// The largest of a warp's floats, none of which is negative or NaN: their bits have the same order.
+// Returns the largest of the warp's floats. None may be negative or NaN, so that their bits have the same order.
 BN_DEVICE float warp_most(float value) {
     return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
 }
 
-// c plus the products of four signed bytes.
+// Returns c plus the dot product of four signed bytes.
 BN_DEVICE int dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
 }
 
-// d += a b for a 16 x 32 and b 32 x 8, int8, fragments as the PTX ISA lays out mma.m16n8k32.
+// d += a b for a 16 x 32 and b 32 x 8, int8. Fragments are laid out as the PTX ISA says for mma.m16n8k32.
 BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// As the other, d = c + a b: c is kept, and needs no copy.
+// As above, but d = c + a b, which leaves c unchanged and saves a copy.
 BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const int (&c)[4]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 
-// As the other, of 16 columns of a: mma.m16n8k16.
+// As above for 16 columns of a: mma.m16n8k16.
 BN_DEVICE void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
         : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(b));
 }
 
-// d += a b for a 16 x 16 and b 16 x 8, f16, summed in f32 in an order that NVIDIA does not say.
+// d += a b for a 16 x 16 and b 16 x 8, f16, summed in f32 in an order that NVIDIA does not document.
 BN_DEVICE void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// As `mma_f16`, of bf16.
+// As `mma_f16` for bf16.
 BN_DEVICE void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Sixteen bytes to shared memory, both 16-byte aligned; there for this thread behind `copy_async_wait`, for others
-// behind a barrier after that.
+// Copies sixteen bytes to shared memory; both addresses are 16-byte aligned. This thread sees them after
+// `copy_async_wait`, other threads after a barrier that follows it.
 BN_DEVICE void copy_async16(void *shared, const void *global) {
     uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 
-// As the other, of 4 bytes.
+// As `copy_async16` for 4 bytes.
 BN_DEVICE void copy_async4(void *shared, const void *global) {
     uint32_t to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
@@ -150,13 +150,13 @@ BN_DEVICE void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Waits until at most the last N groups are under way.
+// Waits until at most the last N groups are in flight.
 template <int N> BN_DEVICE void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-// Four matrices of 8 x 8 halves from shared memory: lane l says where row l % 8 of matrix l / 8 stands, 16 bytes. A lane
-// gets of each matrix elements 2 (l % 4) and the next of row l / 4.
+// Loads four matrices of 8 x 8 halves from shared memory. Lane l passes the address of row l % 8 of matrix l / 8 (16
+// bytes) and gets, of each matrix, elements 2 (l % 4) and 2 (l % 4) + 1 of row l / 4.
 BN_DEVICE void load_matrices(uint32_t (&to)[4], const void *row) {
     uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -165,7 +165,7 @@ BN_DEVICE void load_matrices(uint32_t (&to)[4], const void *row) {
                  : "memory");
 }
 
-// As the other, of each matrix rows 2 (l % 4) and the next of column l / 4.
+// As `load_matrices`, transposed: a lane gets rows 2 (l % 4) and 2 (l % 4) + 1 of column l / 4.
 BN_DEVICE void load_transposed(uint32_t (&to)[4], const void *row) {
     uint32_t from = static_cast<uint32_t>(__cvta_generic_to_shared(row));
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -174,7 +174,7 @@ BN_DEVICE void load_transposed(uint32_t (&to)[4], const void *row) {
                  : "memory");
 }
 
-// Rounded to nearest, and not fused by the compiler with what stands around them.
+// These round to nearest. The compiler does not fuse them with other operations.
 BN_DEVICE float fma_rn(float a, float b, float c) {
     return __fmaf_rn(a, b, c);
 }
@@ -211,14 +211,14 @@ BN_DEVICE double div_rn(double a, double b) {
     return __ddiv_rn(a, b);
 }
 
-// The greater one; NaN if one of them is NaN.
+// Returns the larger one, or NaN if either is NaN.
 BN_DEVICE float max_nan(float a, float b) {
     float most;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(most) : "f"(a), "f"(b));
     return most;
 }
 
-// To the nearest whole number, halves to the even one; NaN becomes 0, what is too large the largest int.
+// Rounds to the nearest integer, ties to even. NaN becomes 0; values that are too large become the largest int.
 BN_DEVICE int round_even(float a) {
     return __float2int_rn(a);
 }
@@ -231,14 +231,14 @@ BN_DEVICE uint16_t float_to_half(float a) {
     return __half_as_ushort(__float2half_rn(a));
 }
 
-// A word that has no meaning, and takes no instruction.
+// Returns an undefined word, at no cost.
 BN_DEVICE uint32_t any_word() {
     uint32_t word;
     asm("" : "=r"(word));
     return word;
 }
 
-// Two floats, each rounded to the nearest of 16 bits, as the halves of a word.
+// Rounds two floats to 16 bits each and packs them into a word.
 BN_DEVICE uint32_t pack_halves(float low, float high) {
     uint32_t word;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
@@ -258,7 +258,7 @@ BN_DEVICE uint32_t pack_bf16(float low, float high) {
 #define BN_UNROLL_BY(n)
 #endif
 
-// The first call of a kernel that reads nothing before its inputs are there.
+// Begins a kernel that reads nothing before its inputs are ready.
 BN_DEVICE void begin_kernel() {
     let_next_begin();
     await_inputs();
@@ -274,7 +274,8 @@ BN_DEVICE int warp() {
     return static_cast<int>(threadIdx.x / WARP);
 }
 
-// The same sum in every lane: upper half added to lower, as `tree_sum` of the CPU's kernels does with 32.
+// Returns the same sum in every lane, adding the upper half to the lower one as the CPU's `tree_sum` does with 32
+// values.
 BN_DEVICE float warp_sum(float value) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         value = add_rn(value, shfl_xor(value, mask));
@@ -282,7 +283,7 @@ BN_DEVICE float warp_sum(float value) {
     return value;
 }
 
-// NaN is passed over.
+// Ignores NaN.
 BN_DEVICE float warp_max(float value) {
     for (int mask = WARP / 2; mask > 0; mask /= 2) {
         value = fmaxf(value, shfl_xor(value, mask));
@@ -294,7 +295,7 @@ BN_DEVICE float bf16_to_float(uint16_t bits) {
     return __uint_as_float(static_cast<uint32_t>(bits) << 16);
 }
 
-// e^(x - n ln 2) for n the whole number nearest to x / ln 2.
+// Returns e^(x - n ln 2), where n is the integer nearest to x / ln 2.
 BN_DEVICE float exp_near(float x, float n) {
     float r = fma_rn(n, 2.1219444e-4f, fma_rn(n, -0.6933594f, x));
     float p = 1.9875692e-4f;
@@ -306,7 +307,8 @@ BN_DEVICE float exp_near(float x, float n) {
     return add_rn(fma_rn(p, mul_rn(r, r), r), 1.0f);
 }
 
-// e^x with the bits of the CPU's `exp` (src/kernels/rows/exp.rs): 0 below -87, infinity above 88, NaN for NaN.
+// Returns e^x with the same bits as the CPU's `exp` (src/kernels/rows/exp.rs): 0 below -87, infinity above 88, NaN for
+// NaN.
 BN_DEVICE float bn_exp(float x) {
     if (x < -87.0f) {
         return 0.0f;
@@ -315,6 +317,6 @@ BN_DEVICE float bn_exp(float x) {
         return __uint_as_float(0x7f800000u);
     }
     float n = rintf(mul_rn(x, 1.4426950408889634f));
-    // n lies within -126 and 127 (0 for NaN): the exponent's bits are a normal number's.
+    // n lies between -126 and 127 (0 for NaN), so the exponent bits are those of a normal number.
     return mul_rn(exp_near(x, n), __uint_as_float(static_cast<uint32_t>(round_even(n) + 127) << 23));
 }

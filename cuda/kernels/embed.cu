@@ -1,14 +1,14 @@
-// Rows of an embedding whose table is a matrix of a quantized type, as it was uploaded for products: a tied head's is one with
-// it. Every bit is the CPU's (`dequantize_row` of src/kernels/gemm/formats, then times a scale). Tables of single elements:
-// `bn_embed` of rows.cu.
+// Rows of an embedding whose table is a matrix of a quantized type, as uploaded for products; a tied head uses the same
+// matrix. Every bit is the CPU's (`dequantize_row` of src/kernels/gemm/formats, then times a scale). Tables of single
+// elements: `bn_embed` of rows.cu.
 //
-// Floor: the output's bytes, 5.2 MB for 512 rows of 2560, 1.6 us on an H100; rows of the table are a third of it at most. A
-// thread has one column at a time: neighbors read one word, and write next to each other.
+// Lower bound: the output's bytes, 5.2 MB for 512 rows of 2560, 1.6 us on an H100; the table's rows are at most a third
+// of that. A thread has one column at a time, so neighbors read one word and write next to each other.
 #include "weights.cuh"
 
 namespace {
 
-// Column `col` of row `row` of blocks.
+// Returns the weight in column `col` of row `row` of a matrix of blocks.
 template <class Format>
 BN_DEVICE float block_weight(const uint8_t *codes, const uint16_t *scales, const Planes<Format> &planes, int64_t row,
     int col) {
@@ -33,7 +33,7 @@ BN_DEVICE float block_weight(const uint8_t *codes, const uint16_t *scales, const
     return Format::MINIMA ? add_rn(weight, min) : weight;
 }
 
-// Column `col` of a row with one scale; `row` are its bytes.
+// Returns the weight in column `col` of a row with one scale. `row` points to its bytes.
 template <class Format>
 BN_DEVICE float whole_weight(const uint8_t *row, float scale, int col) {
     int code;
@@ -47,8 +47,8 @@ BN_DEVICE float whole_weight(const uint8_t *row, float scale, int col) {
 
 } // namespace
 
-// out[r] = table[ids[r]] * scale. codes and scales [rows, cols] as in `Blocks` of products.cuh; ids [n], each below rows, out
-// [n, cols]. Grid: n, and as many blocks as are to share a row. Block: any.
+// out[r] = table[ids[r]] * scale. codes and scales [rows, cols] as in `Blocks` of products.cuh; ids [n], each below
+// rows, out [n, cols]. Grid: n, and any number of blocks that share a row. Block: any.
 #define BN_BLOCK_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \
     (const uint8_t *codes, const uint16_t *scales, const uint32_t *ids, float scale, float *out, int rows, int cols) { \
@@ -76,7 +76,7 @@ BN_BLOCK_EMBED(q4_k, Q4_K)
 BN_BLOCK_EMBED(q5_k, Q5_K)
 BN_BLOCK_EMBED(q6_k, Q6_K)
 
-// The same of weights and scales as in `Whole`, [rows, cols rounded up to 128s]; out [n, cols]. Grid and
+// The same for weights and scales as in `Whole`, [rows, cols rounded up to a multiple of 128]; out [n, cols]. Grid and
 // block: the same.
 #define BN_WHOLE_EMBED(name, Format)                                                                                   \
     BN_KERNEL(name##_embed)                                                                                            \

@@ -1,22 +1,23 @@
-// Mixtures of experts: the choice of each row's experts, their products, and the sum of what they give. Nothing here is
-// known to the host, so launches have one shape for a number of rows, and can be in a graph.
+// Mixtures of experts: the choice of each row's experts, their products, and the sum of their results. The host knows
+// none of these choices, so the shape of a launch depends on the number of rows only, and launches can be part of a
+// graph.
 //
-// A pair is a row and one of its `used` experts. `bn_route` chooses; `bn_group` brings the pairs of each expert together, at
-// places next to each other, and cuts them into tiles of pairs of one expert. Products then run over tiles: a block looks up
-// its tile's expert and pairs, and its matrix in a table. Each pair has the bits that a row has in the products of gemv.cu,
-// gemm.cu, supers.cu and dense.cu, whatever other pairs its tile has.
+// A pair is a row and one of its `used` experts. `bn_route` chooses the experts. `bn_group` gives the pairs of each
+// expert adjacent places and cuts them into tiles, each with pairs of one expert. Products run over tiles: a block
+// looks up its tile's expert and pairs, and its matrix in a table. Each pair has the bits that a row has in the
+// products of gemv.cu, gemm.cu, supers.cu and dense.cu, whatever other pairs its tile has.
 //
-// Floor: the bytes of the chosen experts' weights over the memory's bandwidth. Of 128 experts of 768 x 2048 (gate, up and
-// down) in Q4_0, a row with 8 reads 21 MB of a layer, 6.3 us on an H100 at 3.35 TB/s; with 512 rows and more all experts are
-// read, 340 MB and 100 us. Routing costs latencies: 20 shuffles for each expert that a row has, and 4 clocks for each
-// expert that there is, since a softmax's sum is in the order of experts.
+// Lower bound: the bytes of the chosen experts' weights over the memory's bandwidth. With 8 of 128 experts of 768 x
+// 2048 (gate, up and down) in Q4_0, a row reads 21 MB per layer, 6.3 us on an H100 at 3.35 TB/s. With 512 rows or more,
+// all experts are read, 340 MB and 100 us. Routing costs latencies: 20 shuffles per expert that a row uses, and 4
+// clocks per expert of the layer, since a softmax adds in the order of experts.
 //
-// Stands behind those files, whose products it takes.
+// Included after those files, whose products it uses.
 #include "tiles.cuh"
 
 namespace experts {
 
-// Pairs of a tile, by their places; a tile of 0 pairs is none.
+// Pairs of a tile, by their places. A tile of 0 pairs is absent.
 struct Tile {
     int expert, first, count;
 };
@@ -27,8 +28,8 @@ BN_DEVICE float lowest() {
     return __uint_as_float(0xff800000u);
 }
 
-// Probabilities of a row's logits: the softmax of src/kernels/rows/softmax.rs, or the logistic function of each. Each lane
-// has those that it has made.
+// Computes probabilities from a row's logits: the softmax of src/kernels/rows/softmax.rs, or the logistic function of
+// each. A lane sees only the ones it has computed itself until the warp synchronizes.
 BN_DEVICE void probabilities(const float *logits, int count, bool logistic, float *to) {
     float most = lowest();
     for (int i = lane(); i < count; i += WARP) {
@@ -48,8 +49,8 @@ BN_DEVICE void probabilities(const float *logits, int count, bool logistic, floa
     for (int i = lane(); i < count; i += WARP) to[i] = div_rn(to[i], sum);
 }
 
-// `best` of src/ops/experts.rs: the largest of the scores, the lowest of several. Those that were taken are -infinity; where
-// the first of the others is no number, it is that one. The same in each lane.
+// `best` of src/ops/experts.rs: returns the index of the largest score, the lowest among equals, in every lane. Scores
+// already taken are -infinity. If the first of the others is NaN, returns that one.
 BN_DEVICE int best(const float *scores, int count) {
     float most = lowest();
     int at = count, first = count;
@@ -69,7 +70,7 @@ BN_DEVICE int best(const float *scores, int count) {
     return scores[first] != scores[first] ? first : at;
 }
 
-// The expert of a block's tile, its rows of `outputs` of one of two matrices, and their first output.
+// A block's tile, one of its expert's two matrices, the block's number in it, and the matrix's first output.
 struct Place {
     Tile tile;
     const void *codes, *scales;
@@ -81,7 +82,7 @@ BN_DEVICE Tile tile_of(const int *tiles, unsigned slot) {
     return {own[0], own[1], own[2]};
 }
 
-// `table`: of each expert the addresses of a matrix's codes and scales, then the same of the second matrix.
+// `table`: the addresses of codes and scales of the first matrix of each expert, then those of the second matrices.
 BN_DEVICE Place place_of(const Tile &tile, unsigned block, int outputs, const void *const *table, int count, int rows0,
     int rows1) {
     int own = static_cast<int>(block), second_at = (rows0 + outputs - 1) / outputs;
@@ -92,10 +93,11 @@ BN_DEVICE Place place_of(const Tile &tile, unsigned block, int outputs, const vo
 
 } // namespace experts
 
-// Of each row the `used` experts with the largest probabilities, `bias` [experts] added for the choice where it is not null,
-// in ascending order, and their weights: probabilities, where `renormalize` divided by their sum and `more`, times `scale`
-// and those of `scales` [experts], where that is not null. logits [rows, experts], chosen and weights [rows, used]; used is
-// 32 at most. Grid: rows. Block: 32. Shared: 8 bytes for each expert.
+// Chooses each row's `used` experts with the largest probabilities. `bias` [experts] is added for the choice only, if
+// not null. The experts are written in ascending order with their weights. A weight is the probability, with
+// `renormalize` divided by the sum of the chosen ones plus `more`, times `scale` and times `scales` [experts] if not
+// null. logits [rows, experts], chosen and weights [rows, used]; used is at most 32. Grid: rows. Block: 32. Shared: 8
+// bytes per expert.
 BN_KERNEL_OF(WARP, route)(const float *logits, const float *bias, const float *scales, int *chosen, float *weights,
     int experts, int used, int logistic, int renormalize, float more, float scale) {
     begin_kernel();
@@ -129,15 +131,15 @@ BN_KERNEL_OF(WARP, route)(const float *logits, const float *bias, const float *s
     weights[at] = mul_rn(weight, scales != nullptr ? mul_rn(scale, scales[expert]) : scale);
 }
 
-// Gives each pair a place, those of an expert next to each other: places [pairs]; rows [pairs], of a place's pair; and tiles
-// [slots, 3], of at most `tile` pairs of an expert. With tiles of one pair slots are pairs, else pairs / tile + experts: then
-// expert e has slots from `start / tile + e` on, where its places start, and so no two experts have one slot.
-// Grid: experts. Block: 256.
+// Gives each pair a place, next to the other pairs of its expert. places [pairs]. rows [pairs]: the row of the pair at
+// each place. tiles [slots, 3]: at most `tile` pairs of one expert each. With tiles of one pair there are as many slots
+// as pairs, otherwise pairs / tile + experts; then expert e, whose places begin at `start`, has the slots from `start /
+// tile + e` on, so that no two experts share a slot. Grid: experts. Block: 256.
 BN_KERNEL(group)(const int *chosen, int *places, uint32_t *rows, int *tiles, int pairs, int used, int tile, int slots) {
     begin_kernel();
     using experts::GROUP_WARPS;
     BN_SHARED(shared);
-    int *counts = reinterpret_cast<int *>(shared); // of each warp's share: pairs of lower experts, and of this one
+    int *counts = reinterpret_cast<int *>(shared); // per warp's share: pairs of lower experts, then of this one
     int own = static_cast<int>(blockIdx.x);
     int share = (pairs + GROUP_WARPS * WARP - 1) / (GROUP_WARPS * WARP) * WARP;
     int begin = min(share * warp(), pairs), end = min(begin + share, pairs);
@@ -179,9 +181,9 @@ BN_KERNEL(group)(const int *chosen, int *places, uint32_t *rows, int *tiles, int
     }
 }
 
-// out[r] = the sum of a row's pairs times their weights, one fused product after the other; and behind it that of `shared`
-// [rows, cols], where it is not null, times the logistic function of `gate` [rows], where that is not null. y [pairs, cols],
-// of places; places and weights [rows, used]. Grid: rows, ceil(cols / 256). Block: 256.
+// out[r] = the sum of a row's pairs times their weights, by fused multiply-adds in order. If `shared` [rows, cols] is
+// not null, it is added at the end, times the logistic function of `gate` [rows] if that is not null. y [pairs, cols],
+// by places; places and weights [rows, used]. Grid: rows, ceil(cols / 256). Block: 256.
 BN_KERNEL(mix)(const float *y, const int *places, const float *weights, const float *shared, const float *gate, float *out,
     int used, int cols) {
     begin_kernel();
@@ -202,10 +204,10 @@ BN_KERNEL(mix)(const float *y, const int *places, const float *weights, const fl
     out[row * cols + column] = sum;
 }
 
-// Products of pairs with one matrix of their experts, or two, whose outputs stand side by side: the kernels of
-// products.cuh's macros, with `tiles`, and a `table` of the matrices of `experts` experts (`place_of`); a second matrix of 0
-// rows is none. x and what belongs to it, and out, are of pairs, by their places. Grid: slots, 1, blocks of
-// one tile as there; of a GEMM 1, such blocks, slots. Block and shared memory: as there.
+// Products of pairs with one matrix of their experts, or with two whose outputs are adjacent: the kernels of
+// products.cuh's macros, with `tiles` and a `table` of the matrices of `experts` experts (`place_of`). A second matrix
+// of 0 rows is absent. x, its scales and sums, and out have a row per pair, by places. Grid: (slots, 1, blocks of one
+// tile as there); for a GEMM (1, such blocks, slots). Block and shared memory: as there.
 #define BN_EXPERTS_PLACE(index, slot, outputs)                                                                         \
     let_next_begin();                                                                                                  \
     await_inputs();                                                                                                    \
@@ -222,7 +224,7 @@ BN_KERNEL(mix)(const float *y, const int *places, const float *weights, const fl
             static_cast<const uint8_t *>(own.codes), static_cast<const float *>(own.scales), step, tile.count,         \
             own.rows, cols, stride, own.block, own.column});                                                           \
     }
-// `each` columns of x have a scale, `sums` a sum.
+// x has a scale for each `each` columns and a sum for each `sums`.
 #define BN_EXPERTS_BLOCKS(kernel, index, slot, outputs, each, sums, ...)                                               \
     kernel                                                                                                             \
     (float *out, const int8_t *x, const float *x_scales, const int16_t *x_sums, const int *tiles,                      \
@@ -257,7 +259,7 @@ BN_KERNEL(mix)(const float *y, const int *places, const float *weights, const fl
     BN_EXPERTS_BLOCKS(BN_GEMV(name##_experts_4), blockIdx.z, blockIdx.x, 16, 256, 16, super_gemv<Format, 4, 4>)        \
     BN_EXPERTS_BLOCKS(BN_GEMM(name##_experts_gemm), blockIdx.y, blockIdx.z, LargeTile::OUTPUTS, 256, 16,               \
         super_gemm<Format, LargeTile>)
-// F16 and BF16 have no kernel for one row alone, and no GEMM that takes rows which begin anywhere.
+// F16 and BF16 have no kernel for a single row, and no GEMM that takes rows starting anywhere.
 #define BN_HALF_EXPERTS(name, Element)                                                                                 \
     BN_EXPERTS_DENSE(BN_KERNEL_FOR(dense::THREADS, 2, name##_experts_4), blockIdx.z, blockIdx.x, 16,                   \
         dense::gemv<Element, 2, 4, 8>)                                                                                 \

@@ -1,37 +1,39 @@
-// Products of more than 8 rows of activations: prompts and large batches. Any number of rows and of outputs: what a tile
-// has behind the last is computed of anything, and not written. Bits are those of the GEMV, and so the CPU's, whatever the
-// tile.
+// Products of more than 8 rows of activations: prompts and large batches. Rows and outputs may be any number: a tile
+// computes garbage past the last ones and does not write it. The bits are those of the GEMV, and thus of the CPU, for
+// every tile shape.
 //
-// Floor: 2 x tokens x outputs x columns operations over the rate. 512 tokens through 2560 x 6912 ternary weights are 18.1
-// GOP, 9.2 us on an H100 at 1979 TOPS of dense int8; mma.sync, which is all that sm_80 has, reaches about 60 % of that.
-// Types with scales in blocks add three f32 operations for each 32 columns of an output: 0.85 G for 512 tokens, 25 us at
-// 33 T a second. F32 runs on f32 FMA, 67 TFLOPS: 270 us. F16 and bf16: dense.cu.
+// Lower bound: 2 x tokens x outputs x columns operations over the rate. 512 tokens through 2560 x 6912 ternary weights
+// are 18.1 GOP, 9.2 us on an H100 at 1979 TOPS of dense int8; mma.sync, which is all that sm_80 has, reaches about 60 %
+// of that. Types with scales in blocks add three f32 operations for each 32 columns of an output: 0.85 G for 512
+// tokens, 25 us at 33 T a second. F32 runs on f32 FMA, 67 TFLOPS: 270 us. F16 and bf16: dense.cu.
 //
-// Few tokens: each block reads its tokens' activations from the L2, so that tiles of few outputs cost traffic, and tiles of
-// many leave multiprocessors without one. 64 tokens through the same weights, 2560 outputs: 35 MB and 6.4 us at 5.5 TB/s
-// by tiles of 32 outputs (80 blocks), 9 MB by tiles of 128 (20 blocks). The launch chooses (`Product::launch`).
+// Few tokens: each block reads its tokens' activations from the L2, so tiles of few outputs cost traffic, and tiles of
+// many outputs leave multiprocessors idle. 64 tokens through the same weights, 2560 outputs: 35 MB and 6.4 us at 5.5
+// TB/s with tiles of 32 outputs (80 blocks), 9 MB with tiles of 128 (20 blocks). The launch chooses
+// (`Product::launch`).
 //
-// Registers (at most 128) let an SM of an H100 have two blocks, 16 warps, and so does shared memory (96 KB of a block at
-// most). More than 48 KB are to be allowed by the launch (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES).
+// Registers (at most 128) allow two blocks, 16 warps, on an SM of an H100, and so does shared memory (at most 96 KB per
+// block). For more than 48 KB the launch must set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
 //
-// Names end with the tokens and outputs of a tile. Grid: x over tiles of tokens, so that those that share weights run
-// together, y over tiles of the outputs of each matrix (a sum of `ceil`s); 256 threads.
+// Names end with the tokens and outputs of a tile. Grid: x over tiles of tokens, so that blocks with the same weights
+// run together, y over tiles of the outputs of each matrix (a sum of `ceil`s). 256 threads.
 #include "products.cuh"
 #include "tiles.cuh"
 
 namespace {
 
-// A step of the products with one scale for each row. Their sums are integers, so that warps may share the columns.
+// A step of the products with one scale per row. Their sums are integers, so warps may share the columns.
 template <class Format, class Tile>
 struct WholeStep {
     static constexpr int COLUMNS = Tile::GROUPS > 4 ? 256 : 128;
     static constexpr int X_PIECES = COLUMNS / 16, PIECES = COLUMNS / 128 * Format::BITS;
-    // 32 columns each, of a warp and of all.
+    // Slices of 32 columns, of a warp and of all warps.
     static constexpr int SLICES = COLUMNS / 32 / Tile::GROUPS, ALL_SLICES = COLUMNS / 32;
     static constexpr int X_BYTES = Tile::TOKENS * COLUMNS, BYTES = X_BYTES + Tile::OUTPUTS * PIECES * 16;
 };
 
-// The right operands of slice `slice`. I2_S has 128 columns in two pieces of a row, of which `words` are those of the slice.
+// Loads the right operands of slice `slice`. I2_S has 128 columns in two pieces of a row; `words` are those of the
+// slice.
 template <class Format, class Tile>
 BN_DEVICE void whole_rights(const unsigned char *weights, int slice, const uint32_t (&words)[Tile::RIGHTS][2],
     uint32_t (&right)[Tile::RIGHTS][2]) {
@@ -52,7 +54,7 @@ BN_DEVICE void whole_rights(const unsigned char *weights, int slice, const uint3
     }
 }
 
-// Adds this warp's slices of a step, which has `count` of them.
+// Adds this warp's slices of a step that has `count` slices.
 template <class Format, class Tile, int LEFTS>
 BN_DEVICE void whole_step(const unsigned char *x, const unsigned char *weights, int count,
     int (&dots)[LEFTS][Tile::RIGHTS][4]) {
@@ -81,13 +83,13 @@ BN_DEVICE void whole_step(const unsigned char *x, const unsigned char *weights, 
     }
 }
 
-// Adds up the sums of warps that have the same outputs, and writes them: each warp an equal share.
+// Adds up the sums of the warps that have the same outputs and writes them, an equal share per warp.
 template <class Format, class Tile, int LEFTS>
 BN_DEVICE void write_shared(const Whole &p, int token0, int output0, unsigned char *memory,
     const int (&dots)[LEFTS][Tile::RIGHTS][4]) {
     constexpr int EACH = LEFTS * Tile::RIGHTS * 4, OWN = EACH / Tile::GROUPS;
     int *all = reinterpret_cast<int *>(memory) + lane();
-    sync_block(); // no warp reads the last step's columns, whose place the sums take
+    sync_block(); // no warp still reads the last step's columns, which the sums overwrite
     BN_UNROLL
     for (int i = 0; i < EACH; i++) all[(warp() * EACH + i) * WARP] = dots[i / 4 / Tile::RIGHTS][i / 4 % Tile::RIGHTS][i % 4];
     sync_block();
@@ -102,7 +104,7 @@ BN_DEVICE void write_shared(const Whole &p, int token0, int output0, unsigned ch
     }
 }
 
-// With so many of mma's tiles along tokens as there are tokens for.
+// Computes a tile with LEFTS of mma's tiles along the tokens.
 template <class Format, class Tile, int LEFTS>
 BN_DEVICE void whole_tile(const Whole &p) {
     using Step = WholeStep<Format, Tile>;
@@ -143,16 +145,16 @@ BN_DEVICE void whole_gemm(const Whole &p) {
     whole_tile<Format, Tile, Tile::LEFTS>(p);
 }
 
-// Steps whose scales are fetched together, while those before them are computed: the more, the less one of them takes.
+// Steps whose scales are fetched together while earlier steps are computed. The more, the less each takes.
 template <class Tile>
 constexpr int SPAN = Tile::FEW ? 8 : 1;
 
-// Their scales and sums, for blocks of 32 columns. Rows are longer than they need, so that stores meet few others' banks.
+// The scales and sums of blocks of 32 columns. Rows are padded, so that stores have few bank conflicts.
 template <class Tile>
 struct Scales {
     static constexpr int BLOCKS = STEP_BLOCKS * SPAN<Tile>;
     float x[BLOCKS][Tile::TOKENS + 1], weights[BLOCKS][Tile::OUTPUTS + 2];
-    // What sums begin with: the bits of `BIAS`, less what the type's offset takes.
+    // Start values of integer sums: the bits of `BIAS`, minus the correction for the type's offset.
     int start[BLOCKS][Tile::TOKENS + 1];
 };
 template <class Tile>
@@ -162,12 +164,13 @@ struct Minima {
     float x[BLOCKS][Tile::TOKENS + 1], weights[BLOCKS][Tile::OUTPUTS + 2];
 };
 
-// The bits of the float BIAS plus a dot product are those of the float BIAS + the dot product, since a block's is far
-// below 2^22. So the difference to BIAS makes it a float, exactly, without a conversion, which is a slow instruction.
+// Adding a dot product to the bits of the float BIAS gives the bits of the float BIAS + the dot product, since a
+// block's dot product is far below 2^22. Subtracting BIAS then gives it as a float, exactly, and avoids the slow
+// conversion.
 constexpr int BIAS_BITS = 0x4b400000;
 constexpr float BIAS = 12582912.0f;
 
-// A thread's share of a span's scales, on its way from global to shared memory: as it was read, since the first use waits.
+// A thread's share of a span's scales on the way from global to shared memory, unconverted, since the first use waits.
 template <class Tile>
 struct Fetched {
     static constexpr int BLOCKS = Scales<Tile>::BLOCKS;
@@ -176,14 +179,14 @@ struct Fetched {
     static_assert(RIGHTS * GEMM_THREADS == BLOCKS * Tile::OUTPUTS, "and of the weights'");
     float x[LEFTS];
     int sums[LEFTS];
-    uint32_t weights[RIGHTS]; // with minima, if there are some
+    uint32_t weights[RIGHTS]; // with the minima, if the type has them
 };
 
 template <class Format, class Tile>
 BN_DEVICE void fetch_scales(const Blocks &p, int token0, int output0, int span, Fetched<Tile> &fetched) {
     constexpr int BLOCKS = Fetched<Tile>::BLOCKS;
     int blocks = p.cols / 32;
-    // Blocks and rows behind the last are not used.
+    // Blocks and rows past the last are not used.
     auto block = [&](int n) { return min(span * BLOCKS + n % BLOCKS, blocks - 1); };
     BN_UNROLL
     for (int i = 0; i < Fetched<Tile>::LEFTS; i++) {
@@ -201,7 +204,7 @@ BN_DEVICE void fetch_scales(const Blocks &p, int token0, int output0, int span, 
     }
 }
 
-// Minima stand behind the scales, where the type has some.
+// Minima, if the type has them, follow the scales.
 template <class Tile>
 BN_DEVICE Minima<Tile> &minima_of(Scales<Tile> &scales) {
     return *reinterpret_cast<Minima<Tile> *>(&scales + 1);
@@ -229,7 +232,7 @@ BN_DEVICE void store_scales(Scales<Tile> &to, const Fetched<Tile> &fetched) {
     }
 }
 
-// Adds block `slice` of a step, which is the span's `block`.
+// Adds block `slice` of a step, which is block `block` of the span.
 template <class Format, class Tile>
 BN_DEVICE void block_step(const unsigned char *x, const uint32_t (&right)[Tile::RIGHTS][2], int slice, Scales<Tile> &scales,
     int block, typename Tile::Sums &sums) {
@@ -271,7 +274,7 @@ BN_DEVICE void block_step(const unsigned char *x, const uint32_t (&right)[Tile::
     }
 }
 
-// Adds `count` blocks of a step, the first of which is the span's `first`.
+// Adds `count` blocks of a step; the first one is block `first` of the span.
 template <class Format, class Tile>
 BN_DEVICE void add_blocks(const unsigned char *x, const unsigned char *codes, Scales<Tile> &scales, int first, int count,
     typename Tile::Sums &sums) {
@@ -294,11 +297,11 @@ template <class Format, class Tile>
 BN_DEVICE void block_gemm(const Blocks &p) {
     constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<Format, Tile>;
     constexpr int SCALES = static_cast<int>(sizeof(Scales<Tile>) + (Format::MINIMA ? sizeof(Minima<Tile>) : 0));
-    constexpr int STEPS = SPAN<Tile>; // of a span
+    constexpr int STEPS = SPAN<Tile>; // steps of a span
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
     int blocks = p.cols / 32, steps = (blocks + STEP_BLOCKS - 1) / STEP_BLOCKS;
-    // None of what a warp has beyond the tokens is written.
+    // Results for tokens past the last are not written.
     bool idle = token0 + Tile::token() >= p.tokens;
     Planes<Format> planes(p.rows, p.cols);
     auto x = Staged<GEMM_THREADS, Tile::TOKENS, STEP_PIECES>::of(p.x, p.cols, token0, p.tokens);
@@ -332,17 +335,17 @@ BN_DEVICE void block_gemm(const Blocks &p) {
     write_sums<Tile>(p, token0, output0, sums);
 }
 
-// A block's tile; four threads share 4 x 4 of its outputs, each with four lanes of their sums.
+// A block's tile. Four threads share 4 x 4 of its outputs; each has four lanes of their sums.
 constexpr int F32_TOKENS = 32, F32_OUTPUTS = 32, F32_STEP = 64;
 constexpr int F32_PIECES = F32_STEP / 4;
 constexpr int F32_X_BYTES = F32_TOKENS * F32_PIECES * 16;
-// Fours of threads side by side along tokens and along outputs: what one has is so far apart.
+// Groups of four threads along tokens and along outputs. A thread's tokens and outputs are so far apart.
 constexpr int ACROSS_TOKENS = F32_TOKENS / 4, ACROSS_OUTPUTS = F32_OUTPUTS / 4;
 static_assert(4 * ACROSS_TOKENS * ACROSS_OUTPUTS == GEMM_THREADS, "four threads for each 4 x 4 outputs");
 
 using Lanes = float[4][4][4];
 
-// Adds columns 16k to 16k + 15 of the step; token and output are the first of this four's.
+// Adds columns 16k to 16k + 15 of the step; token and output are the first of this group of four threads.
 BN_DEVICE void f32_step(const unsigned char *stage, int token, int output, int k, Lanes &sums) {
     int part = lane() % 4;
     Floats4 x[4];
@@ -399,8 +402,9 @@ BN_DEVICE void f32_gemm(const Dense &p) {
 
 } // namespace
 
-// As `bn_ternary_gemv_T` and `bn_int8_gemv_T`, of any number of tokens, by tiles of tokens x outputs. A step is 128 columns,
-// of 64 x 32 256. Shared memory: in a step each token has a byte for each column and each output BITS / 8, times the stages.
+// As `bn_ternary_gemv_T` and `bn_int8_gemv_T` for any number of tokens, by tiles of tokens x outputs. A step is 128
+// columns, or 256 for 64 x 32. Shared memory: per step one byte for each token and column and BITS / 8 for each output
+// and column, times the stages.
 #define BN_WHOLE_GEMM(name, Format, tokens, outputs, groups, stages)                                                   \
     BN_WHOLE_KERNEL(BN_GEMM(name##_gemm_##tokens##x##outputs), blockIdx.y, outputs,                                    \
         whole_gemm<Format, Tile<tokens, outputs, 64, 32, stages, groups>>)
@@ -411,8 +415,8 @@ BN_WHOLE_GEMM(int8, Int8, 128, 128, 1, 3)
 BN_WHOLE_GEMM(int8, Int8, 64, 128, 2, 3)
 BN_WHOLE_GEMM(int8, Int8, 64, 32, 8, 4)
 
-// As `bn_TYPE_gemv_T`, of any number of tokens. Shared memory for each bit of a code and beside that: of 64 x 128 6144 and
-// 32896 bytes, with minima 39136; of 32 x 32 3072 and 50176, with minima 67328.
+// As `bn_TYPE_gemv_T` for any number of tokens. Shared memory, per bit of a code plus a constant: for 64 x 128 6144 and
+// 32896 bytes, with minima 39136; for 32 x 32 3072 and 50176, with minima 67328.
 #define BN_BLOCK_GEMM(name, Format)                                                                                    \
     BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_64x128), blockIdx.y, LargeTile::OUTPUTS, block_gemm<Format, LargeTile>)       \
     BN_BLOCKS_KERNEL(BN_GEMM(name##_gemm_32x32), blockIdx.y, SmallTile::OUTPUTS, block_gemm<Format, SmallTile>)
@@ -425,6 +429,6 @@ BN_BLOCK_GEMM(q2_0, Q2_0)
 BN_BLOCK_GEMM(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMM(q1_0, Q1_0)
 
-// As `bn_f32_gemv_T`, of any number of tokens. Tensor cores have no arithmetic that keeps the bits of f32.
-// Grid: ceil(tokens / 32), ceil(rows / 32); shared memory: 32768 bytes.
+// As `bn_f32_gemv_T` for any number of tokens. Tensor cores have no arithmetic that keeps the bits of f32.
+// Grid: ceil(tokens / 32), ceil(rows / 32). Shared memory: 32768 bytes.
 BN_DENSE_KERNEL(BN_GEMM(f32_gemm), blockIdx.y, F32_OUTPUTS, f32_gemm)

@@ -1,26 +1,28 @@
-// Products of 1 to 8 rows of activations: what a decode step's are. Each kernel is compiled for up to 1, 2, 4 and 8 rows
-// (the number behind its name), which share the loads of the weights.
+// Products of 1 to 8 rows of activations, as in a decode step. Each kernel is compiled for up to 1, 2, 4 and 8 rows
+// (the number that ends its name), which share the loads of the weights.
 //
-// Floor: the weights' bytes over the memory's bandwidth. 2560 x 6912 ternary weights are 4.4 MB, 1.3 us on an H100 at
-// 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 71 MB and 21 us as f32. F16 and bf16: dense.cu. With 8 rows
-// dp4a, 64 a clock and SM, takes longer than ternary weights' bytes: 2.4 us; int8 tensor cores would not, and give the same
+// Lower bound: the bytes of the weights over the memory's bandwidth. 2560 x 6912 ternary weights are 4.4 MB, 1.3 us on
+// an H100 at 3.35 TB/s; 18.8 MB and 5.6 us as Q8_0, 71 MB and 21 us as f32. F16 and bf16: dense.cu. With 8 rows, dp4a
+// at 64 per clock and SM takes longer than loading ternary weights: 2.4 us. int8 tensor cores would not, with the same
 // bits.
 //
-// Registers of sm_90 let an SM of an H100 have, for 1, 2, 4 and 8 rows: ternary 40, 32, 20 and 12 warps; Q4_0 40, 36, 20
-// and 16; f32 64, 40, 20 and 12. Shared memory (33 KB of a block at most) never is the limit.
+// The registers of sm_90 allow the following numbers of warps on an SM of an H100 for 1, 2, 4 and 8 rows: ternary 40,
+// 32, 20 and 12; Q4_0 40, 36, 20 and 16; f32 64, 40, 20 and 12. Shared memory (at most 33 KB per block) is never the
+// limit.
 //
-// All kernels: `out[t * stride + i]` for the rows t of x and i of the weights; a block of 128 threads, no barriers of it.
-// Each value has the bits of the CPU's product: integer sums are exact, those in f32 are in its order.
+// All kernels write `out[t * stride + i]` for rows t of x and rows i of the weights, in blocks of 128 threads without
+// block barriers. Each value has the bits of the CPU's product: integer sums are exact, and f32 sums follow the CPU's
+// order.
 #include "products.cuh"
 
 namespace {
 
-// Lanes that share a row of weights with one scale: 128 bytes of it are read at a time, or 256 with one row of x, where a
-// step's time is the latency of its loads.
+// Lanes that share a row of weights with one scale. They read 128 bytes of it at a time, or 256 for one row of x, where
+// a step's time is the latency of its loads.
 template <int T>
 constexpr int WHOLE_LANES = T == 1 ? 16 : 8;
 
-// 64 columns of T rows of x, in the order of a half I2_S block, with R rows of weights.
+// Multiplies 64 columns of T rows of x, in the order of half an I2_S block, with R rows of weights.
 template <int T, int R>
 BN_DEVICE void add_ternary(int (&dots)[T][R], const int8_t *x, int cols, int tokens, const Words4 (&weights)[R]) {
     BN_UNROLL
@@ -46,7 +48,7 @@ BN_DEVICE void add_ternary(int (&dots)[T][R], const int8_t *x, int cols, int tok
     }
 }
 
-// Sixteen columns, as they are.
+// Multiplies sixteen columns, in order.
 template <int T, int R>
 BN_DEVICE void add_int8(int (&dots)[T][R], const int8_t *x, int cols, int tokens, const Words4 (&weights)[R]) {
     BN_UNROLL
@@ -63,11 +65,11 @@ BN_DEVICE void add_int8(int (&dots)[T][R], const int8_t *x, int cols, int tokens
     }
 }
 
-// T >= tokens rows of x; WHOLE_LANES lanes have R rows of weights, `WARP / WHOLE_LANES` apart.
+// T >= tokens rows of x. WHOLE_LANES lanes have R rows of weights, which are `WARP / WHOLE_LANES` apart.
 template <class Format, int T, int R>
 BN_DEVICE void whole_gemv(const Whole &p) {
     constexpr int LANES = WHOLE_LANES<T>, GROUPS = WARP / LANES;
-    // Pieces of a row that are loaded before one is used, so that enough of them are on their way.
+    // Pieces of a row that are loaded before one is used, to keep enough loads in flight.
     constexpr int AHEAD = 4 / R;
     int part = lane() % LANES, pieces = p.cols / 128 * Format::BITS;
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * GROUPS * R + lane() / LANES;
@@ -100,7 +102,8 @@ BN_DEVICE void whole_gemv(const Whole &p) {
             if constexpr (Format::BITS == 8) {
                 add_int8<T, R>(dots, p.x + 16 * piece, p.cols, p.tokens, weights[i]);
             } else {
-                // Two pieces are a block: bytes 0 to 15 have columns 32k to 32k + 15 of it, the others 16 more.
+                // Two pieces are a block: bytes 0 to 15 have its columns 32k to 32k + 15, bytes 16 to 31 the next 16
+                // columns.
                 const int8_t *x = p.x + piece / 2 * 128 + piece % 2 * 16;
                 add_ternary<T, R>(dots, x, p.cols, p.tokens, weights[i]);
             }
@@ -119,11 +122,11 @@ BN_DEVICE void whole_gemv(const Whole &p) {
     }
 }
 
-// A block's share of a sum: `sum = fma(dot, scale, sum)`.
+// A block's contribution to a sum: `sum = fma(dot, scale, sum)`.
 struct alignas(8) Share {
     float dot, scale;
 };
-// One more than a warp's, so that lanes that read a row of shares each meet no others' banks.
+// One more than a warp's lanes, so that lanes that each read a row of shares use different banks.
 constexpr int SHARES = WARP + 1;
 
 // A block of 32 columns of R rows of weights.
@@ -146,8 +149,8 @@ BN_DEVICE RowsOfBlock<Format, R> load_block(const Blocks &p, const Planes<Format
     return loaded;
 }
 
-// Shares of block `b` of R rows of weights with T rows of x, to `shares[r * T + t]`'s place for this lane; where there are
-// MINIMA, those of rows to `lows[r]`'s, and what they are multiplied with to `lows[R + t]`'s.
+// Computes the shares of block `b` of R rows of weights with T rows of x, into this lane's place of `shares[r * T +
+// t]`. With MINIMA, stores the minima of rows in `lows[r]` and their factors in `lows[R + t]`.
 template <class Format, int T, int R>
 BN_DEVICE void block_shares(const Blocks &p, const RowsOfBlock<Format, R> &weights, int b, Share *shares, float *lows) {
     int blocks = p.cols / 32;
@@ -175,15 +178,15 @@ BN_DEVICE void block_shares(const Blocks &p, const RowsOfBlock<Format, R> &weigh
     }
 }
 
-// T >= tokens rows of x, R rows of weights for each warp. Each lane takes one of 32 blocks; then a lane for each output
-// adds them up in their order, which is the CPU's.
+// T >= tokens rows of x, R rows of weights per warp. Each lane takes one of 32 blocks. Then one lane per output adds
+// the shares in order, which is the CPU's order.
 template <class Format, int T, int R>
 BN_DEVICE void block_gemv(const Blocks &p) {
     static_assert(T * R <= WARP, "a lane for each output");
     BN_SHARED(memory);
     constexpr int WARPS = GEMV_THREADS / WARP;
     Share *shares = reinterpret_cast<Share *>(memory) + warp() * R * T * SHARES;
-    // Behind those of all warps.
+    // After the shares of all warps.
     float *lows = reinterpret_cast<float *>(memory + WARPS * R * T * SHARES * sizeof(Share)) + warp() * (R + T) * SHARES;
     int first = (p.block * (GEMV_THREADS / WARP) + warp()) * R;
     int blocks = p.cols / 32;
@@ -194,7 +197,7 @@ BN_DEVICE void block_gemv(const Blocks &p) {
     float sum = 0.0f;
     for (int start = 0; start < blocks; start += WARP) {
         int count = min(WARP, blocks - start);
-        // The next blocks' weights are on their way while these are multiplied.
+        // The next blocks' weights are loaded while these are multiplied.
         RowsOfBlock<Format, R> own = next;
         if (start + WARP < blocks) {
             next = load_block<Format, R>(p, planes, first, min(start + WARP + lane(), blocks - 1));
@@ -216,10 +219,10 @@ BN_DEVICE void block_gemv(const Blocks &p) {
     if (lane() < T * R && t < p.tokens && row < p.rows) write(p, t, row, sum);
 }
 
-// Lanes of a sum, as the CPU has them: columns i with i % 16 = l are added up in lane l.
+// Lanes of a sum, as on the CPU: lane l adds up the columns i with i % 16 = l.
 constexpr int SUM_LANES = 16;
 
-// T >= tokens rows of x; four lanes have R rows of weights, 8 apart, and four of the lanes of their sums each.
+// T >= tokens rows of x. Four lanes have R rows of weights, 8 apart, and four lanes of their sums each.
 template <int T, int R>
 BN_DEVICE void f32_gemv(const Dense &p) {
     constexpr int GROUPS = WARP / 4;
@@ -262,10 +265,11 @@ BN_DEVICE void f32_gemv(const Dense &p) {
 
 } // namespace
 
-// `bn_ternary_gemv_T`, `bn_int8_gemv_T`: at most T rows of int8 with a scale and a sum each, times weights with a scale for
-// each row (`Whole` says what is what). Grid: ceil(rows / (16 R)) of each matrix, of T = 1 ceil(rows / 8), shared memory:
+// `bn_ternary_gemv_T`, `bn_int8_gemv_T`: at most T rows of int8 with a scale and a sum each, times weights with a scale
+// per row (arguments: `Whole`). Grid: ceil(rows / (16 R)) for each matrix, for T = 1 ceil(rows / 8). Shared memory:
 // none.
-// value = (dot - sum) * (weight scale / scale); of int8 weights, which need no sums, dot * (weight scale * (1 / scale)).
+// value = (dot - sum) * (weight scale / scale); for int8 weights, which need no sums, dot * (weight scale * (1 /
+// scale)).
 #define BN_WHOLE_GEMV(name, Format, T, R)                                                                              \
     BN_WHOLE_KERNEL(                                                                                                   \
         BN_GEMV(name##_gemv_##T), blockIdx.x, GEMV_THREADS / WHOLE_LANES<T> * R, whole_gemv<Format, T, R>)
@@ -277,9 +281,9 @@ BN_DEVICE void f32_gemv(const Dense &p) {
 BN_WHOLE_GEMVS(ternary, Ternary)
 BN_WHOLE_GEMVS(int8, Int8)
 
-// `bn_TYPE_gemv_T`: at most T rows of int8 with scales and sums for each 32 columns, times weights in blocks (`Blocks`).
-// Grid: ceil(rows / 16) of each matrix, shared memory: 4224 T bytes, 4752 T + 2112 with minima. Block by
-// block, sum = fma(dot, weight scale * scale, sum), and behind it sum = fma(minimum, scale * sum of x, sum).
+// `bn_TYPE_gemv_T`: at most T rows of int8 with scales and sums for each 32 columns, times weights in blocks
+// (`Blocks`). Grid: ceil(rows / 16) for each matrix. Shared memory: 4224 T bytes, 4752 T + 2112 with minima. Block by
+// block, sum = fma(dot, weight scale * scale, sum), then sum = fma(minimum, scale * sum of x, sum).
 #define BN_BLOCK_GEMV(name, Format, T)                                                                                 \
     BN_BLOCKS_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16, block_gemv<Format, T, 4>)
 #define BN_BLOCK_GEMVS(name, Format)                                                                                   \
@@ -296,8 +300,9 @@ BN_BLOCK_GEMVS(q2_0, Q2_0)
 BN_BLOCK_GEMVS(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMVS(q1_0, Q1_0)
 
-// `bn_f32_gemv_T`: at most T rows of f32, times weights of f32 (`Dense`); rows are multiples of 16 columns. Grid:
-// ceil(rows / (32 R)) of each matrix, shared memory: none. Sixteen running sums by fma, halves added until one is left.
+// `bn_f32_gemv_T`: at most T rows of f32, times weights of f32 (`Dense`). Rows are multiples of 16 columns. Grid:
+// ceil(rows / (32 R)) for each matrix. Shared memory: none. Sixteen running sums by fma; halves are added until one is
+// left.
 #define BN_F32_GEMV(T, R) BN_DENSE_KERNEL(BN_GEMV(f32_gemv_##T), blockIdx.x, 32 * R, f32_gemv<T, R>)
 BN_F32_GEMV(1, 1)
 BN_F32_GEMV(2, 1)

@@ -1,41 +1,42 @@
-// A warp's part of attention over K and V in F16, on tensor cores: 16 queries are the rows of mma's left operand.
+// One warp's part of attention over K and V in F16, on tensor cores. Its 16 queries are the rows of mma's left operand.
 //
-// K and V are multiplied as they are stored. What they are multiplied with has two halves, high = f16(x) and low =
-// f16(x - high), one mma each, the high one first. Before that q is made a power of two larger or smaller, so that its
-// largest element is 2^14 to 2^15, and weights are 2^15 times what they are, which the sum of weights is too. So q has an
-// error of 2^-22 of an element or 2^-39 of the largest one, a weight one of 2^-22 of itself or 2^-40 of the heaviest.
+// K and V are multiplied as they are stored. The other factor is split into two halves, high = f16(x) and low = f16(x -
+// high), with one mma each, the high one first. Before that, q is scaled by a power of two that brings its largest
+// element to 2^14 to 2^15, and weights (and so their sum) are scaled by 2^15. The error of q is then 2^-22 of an
+// element or 2^-39 of the largest one, that of a weight 2^-22 of itself or 2^-40 of the largest.
 //
-// The order of sums is that of positions. A score adds up products of 16 elements of the head at a time. The softmax takes
-// 64 positions (a span): sums so far are made smaller once, for the largest score of all that the query sees there, then
-// products of 16 positions at a time are added. A lane sums the weights of every fourth pair of the span's positions by
-// itself; a query has four such sums. A position that a query does not see has the weight 0, which changes no sum: so we
-// assume of a tensor core, for finite factors. What is not finite is kept away from it (`add_values`). So it makes no
-// difference to a query which others are in its warp, or how far its block looks ahead.
+// Sums follow the order of positions. A score adds products of 16 elements of the head at a time. The softmax takes 64
+// positions (a span): it rescales the sums so far once, to the largest score that the query sees up to there, and then
+// adds products of 16 positions at a time. A lane sums the weights of every fourth pair of the span's positions, so a
+// query has four such sums. A position that a query does not see has weight 0. We assume that tensor cores leave a sum
+// unchanged by a product with 0 if the other factor is finite; other values are kept away from them (`add_values`). So
+// a query's result does not depend on the other queries in its warp, or on how far its block looks ahead.
 #pragma once
 
 #include "work.cuh"
 
 namespace attention {
 
-// Queries of a warp.
+// Queries per warp.
 constexpr int QUERIES = 16;
-// Columns of one ldmatrix of V: two of mma's right operands.
+// Columns of V that one ldmatrix loads: two right operands of mma.
 constexpr int UNIT = 16;
 
-// Bytes of a staged row of so many halves: an odd number of 16 bytes, so that 8 rows below each other, which ldmatrix reads
-// together, lie in different banks.
+// Bytes of a staged row of COUNT halves: an odd multiple of 16, so that the 8 consecutive rows that ldmatrix reads
+// together lie in different banks.
 template <int COUNT> constexpr int ROW_BYTES = 2 * COUNT + 16;
 
-// A row of q: its high parts, then the low ones.
+// A row of q: its high parts, then its low parts.
 template <int D> constexpr int Q_BYTES = ROW_BYTES<2 * D>;
 
-// Where piece `piece` (16 bytes) of a tile of K lies, of which an element of the head has two. Every other four elements
-// have theirs swapped, so that the first ones of 8 elements lie in different banks, and the second ones.
+// Offset of 16-byte piece `piece` of a tile of K, in which each element of the head has two pieces. Every other group
+// of four elements has them swapped, so that the first pieces of 8 elements lie in different banks, and so do the
+// second ones.
 BN_DEVICE int key_place(int piece) {
     return 16 * (piece ^ (piece >> 3 & 1));
 }
 
-// x and y, and what is left of them, as halves: x in the low bits.
+// Splits x and y into halves and the remainders as halves. x takes the low bits.
 BN_DEVICE void split_halves(float x, float y, uint32_t &high, uint32_t &low) {
     high = pack_halves(x, y);
     float left_x = add_rn(x, -half_to_float(static_cast<uint16_t>(high)));
@@ -43,14 +44,14 @@ BN_DEVICE void split_halves(float x, float y, uint32_t &high, uint32_t &low) {
     low = pack_halves(left_x, left_y);
 }
 
-// Stages a query, of which a lane has elements 64 i + 2 lane() and the next, and its unit.
+// Stages a query and its unit. A lane holds elements 64 i + 2 lane() and the next one.
 template <int D> BN_DEVICE void stage_query(const Two (&x)[D / 64], unsigned char *to, float *unit) {
     float most = 0.0f;
     BN_UNROLL
     for (int i = 0; i < D / 64; i++) {
         most = fmaxf(most, fmaxf(fabsf(x[i].x[0]), fabsf(x[i].x[1])));
     }
-    // The largest one's exponent; below 2^-112 as if it were that, so that both powers of two are normal numbers.
+    // The exponent of the largest element, at least that of 2^-112, so that both powers of two are normal numbers.
     uint32_t exponent = __float_as_uint(warp_max(most)) >> 23;
     exponent = exponent < 15 ? 15 : exponent > 254 ? 254 : exponent;
     float larger = __uint_as_float((268 - exponent) << 23);
@@ -65,8 +66,8 @@ template <int D> BN_DEVICE void stage_query(const Two (&x)[D / 64], unsigned cha
     }
 }
 
-// Stages COUNT queries of the sequence, of `first` on each STEP'th, zeros where there are none, and for each the unit of its
-// scores, a power of two. By a warp, which asks for four before it stages one.
+// A warp stages COUNT queries of the sequence, every STEP-th from `first` on, with zeros where there are none, and for
+// each the unit of its scores, a power of two. It loads four before it stages one.
 template <int D, int COUNT, int STEP>
 BN_DEVICE void stage_halves(const Work &work, int first, unsigned char *to, float *units) {
     constexpr int AT_ONCE = COUNT < 4 ? COUNT : 4;
@@ -96,8 +97,8 @@ BN_DEVICE void stage_halves(const Work &work, int first, unsigned char *to, floa
     }
 }
 
-// Of a span: a lane has rows lane() / 4 (elements 0 and 1) and the eighth behind it (2 and 3), and of every 8 positions
-// numbers 2 (lane() % 4) and the next.
+// A warp's scores of a span. A lane holds rows lane() / 4 (elements 0 and 1) and lane() / 4 + 8 (2 and 3), and of every
+// 8 positions numbers 2 (lane() % 4) and the next.
 using Scores = float[SPAN / 8][4];
 
 BN_DEVICE int position_of(int n, int e) {
@@ -111,7 +112,7 @@ BN_DEVICE void clear(Scores &scores) {
     }
 }
 
-// Adds 16 elements of the head, those that `q` (16 rows) and `keys` (4 tiles, `stride` bytes apart) begin with.
+// Adds the products of 16 elements of the head, starting at `q` (16 rows) and `keys` (4 tiles, `stride` bytes apart).
 template <int D> BN_DEVICE void add_scores(Scores &scores, const unsigned char *q, const unsigned char *keys, int stride) {
     uint32_t high[4], low[4], k[SPAN_TILES][4];
     q += lane() % 16 * Q_BYTES<D> + lane() / 16 * 16;
@@ -122,7 +123,7 @@ template <int D> BN_DEVICE void add_scores(Scores &scores, const unsigned char *
     for (int t = 0; t < SPAN_TILES; t++) {
         load_transposed(k[t], keys + t * stride);
     }
-    // One after the other, 8 that do not wait for each other.
+    // These 8 are independent of each other.
     BN_UNROLL
     for (int n = 0; n < SPAN / 8; n++) {
         mma_f16(scores[n], high, {k[n / 2][n % 2 * 2], k[n / 2][n % 2 * 2 + 1]});
@@ -133,7 +134,7 @@ template <int D> BN_DEVICE void add_scores(Scores &scores, const unsigned char *
     }
 }
 
-// Of a lane's two rows.
+// A value for each of a lane's two rows.
 struct Pair {
     float of[2];
 };
@@ -146,8 +147,8 @@ BN_DEVICE bool sees(const Part &part, int at) {
     return at >= part.from && at < part.to;
 }
 
-// The largest score of each row, as it is by itself; where CHECK, of what the row sees. NaN is passed over. Here and below,
-// ROWS is 1 where nobody asks for a lane's second row.
+// Returns the largest score of each row; with CHECK, only of positions that the row sees. Ignores NaN. Here and below,
+// ROWS is 1 where a lane's second row is unused.
 template <bool CHECK, int ROWS = 2> BN_DEVICE Pair highest(const Scores &scores, const Parts &parts, const Pair &units) {
     Pair high = {{0.0f, 0.0f}};
     BN_UNROLL
@@ -166,16 +167,16 @@ template <bool CHECK, int ROWS = 2> BN_DEVICE Pair highest(const Scores &scores,
     return high;
 }
 
-// e^x times 2^15, for x <= 0 or NaN; 0 below -87.
+// Returns 2^15 e^x for x <= 0 or NaN; 0 below -87.
 BN_DEVICE float weight_of(float x) {
-    // A whole number in the low bits of 1.5 * 2^23.
+    // An integer in the low bits of 1.5 * 2^23.
     float whole = fma_rn(x, 1.4426950408889634f, 12582912.0f);
     float y = exp_near(x, add_rn(whole, -12582912.0f));
     y = mul_rn(y, __uint_as_float((__float_as_uint(whole) << 23) + ((127u + 15u) << 23)));
     return x < -87.0f ? 0.0f : y;
 }
 
-// Makes weights of scores, relative to the largest ones; this lane's sums of them.
+// Turns scores into weights relative to the largest ones. Returns this lane's sums of them.
 template <bool CHECK, int ROWS = 2>
 BN_DEVICE Pair weigh(Scores &scores, const Parts &parts, const Pair &units, const Pair &high) {
     Pair sums = {{0.0f, 0.0f}};
@@ -202,7 +203,7 @@ struct Left {
     uint32_t low[4];
 };
 
-// Weights of tile `t` of a span: scores of mma's result lie as its left operand does.
+// Returns the weights of tile `t` of a span. The layout of mma's result is that of its left operand.
 template <int ROWS = 2> BN_DEVICE Left left_of(const Scores &weights, int t) {
     Left left;
     BN_UNROLL
@@ -217,12 +218,12 @@ template <int ROWS = 2> BN_DEVICE Left left_of(const Scores &weights, int t) {
     return left;
 }
 
-// A bit for each of two halves that is not finite, the lowest of its own.
+// Returns a word with the lowest bit of each half set if the half is not finite.
 BN_DEVICE uint32_t not_finite(uint32_t halves) {
     return ((halves & 0x7C007C00u) + 0x04000400u) >> 15 & 0x00010001u;
 }
 
-// 1 for each position of tile `t` that a row sees, as mma's left operand.
+// Makes a left operand with 1 for each position of tile `t` that a row sees.
 BN_DEVICE void sight_of(const Parts &parts, int t, uint32_t (&left)[4]) {
     BN_UNROLL
     for (int i = 0; i < 4; i++) {
@@ -232,13 +233,13 @@ BN_DEVICE void sight_of(const Parts &parts, int t, uint32_t (&left)[4]) {
     }
 }
 
-// A lane's weighted sums of values: of UNITS times 16 columns, rows as in `Scores`.
+// A lane's weighted sums of values, for UNITS times 16 columns. Rows are as in `Scores`.
 template <int UNITS> using Values = float[2 * UNITS][4];
 
-// Adds the values of a tile of V, rows of `stride` bytes from its first column on. Where CHECK, there may be positions that
-// not all rows see, `t` is the tile's number in its span, and what is not finite is taken as 0 and then, for rows that see
-// it, as NaN: a row that does not would have NaN of 0 * NaN. (That may stand where nobody has written, or behind the row.
-// Stores make no infinity.)
+// Adds the values of a tile of V, whose rows are `stride` bytes apart. With CHECK, some rows may not see some
+// positions, and `t` is the tile's number in its span. Values that are not finite are then taken as 0 and afterwards
+// make the sums NaN for the rows that see them: for other rows, 0 * NaN would be NaN. (Such values may stand in
+// unwritten memory, or beyond the row's position. Stores never write infinity.)
 template <int UNITS, bool CHECK>
 BN_DEVICE void add_values(Values<UNITS> &sums, const Left &weights, const unsigned char *values, int stride,
                           const Parts &parts, int t) {
@@ -286,7 +287,7 @@ BN_DEVICE void add_values(Values<UNITS> &sums, const Left &weights, const unsign
     }
 }
 
-// Makes the sums of a lane's two rows smaller.
+// Multiplies the sums of a lane's two rows by factors of at most 1.
 template <int N> BN_DEVICE void shrink(float (&sums)[N][4], const Pair &by) {
     BN_UNROLL
     for (auto &some : sums) {
@@ -297,8 +298,8 @@ template <int N> BN_DEVICE void shrink(float (&sums)[N][4], const Pair &by) {
     }
 }
 
-// Two of a row's sums as a piece leaves them. Zeros are positive: the sign that products with a weight of 0 leave depends
-// on what the query does not see.
+// Returns two of a row's sums at the end of a piece. Zeros become positive: the sign that products with a weight of 0
+// leave depends on positions that the query does not see.
 template <int N> BN_DEVICE Two two_of(const float (&sums)[N][4], int n, int row) {
     return {{add_rn(sums[n][2 * row], 0.0f), add_rn(sums[n][2 * row + 1], 0.0f)}};
 }

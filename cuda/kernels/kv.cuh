@@ -1,7 +1,7 @@
-// How K and V are stored, as src/kernels/attention/kv.rs has it: by tiles of 16 positions, in f32, F16, or int8 with a
-// scale per position and head. A head's tile of K is [head_dim, 16], of V [16, head_dim]; behind the values of an int8
-// tile stand its 16 scales, in BF16. Heads in int8 are transformed before (`transform_head`). Bytes are the CPU's, so that
-// blocks are copied between host and device as they are.
+// Storage of K and V, as in src/kernels/attention/kv.rs: tiles of 16 positions in f32, F16 or int8 with a scale per
+// position and head. A head's tile of K is [head_dim, 16], of V [16, head_dim]. The values of an int8 tile are followed
+// by its 16 scales in BF16. Heads are transformed before they are stored in int8 (`transform_head`). The bytes equal
+// the CPU's, so blocks can be copied between host and device unchanged.
 #pragma once
 
 #include "device.cuh"
@@ -10,7 +10,7 @@
 
 namespace attention {
 
-// As `KvType` numbers them.
+// Values of `KvType`.
 constexpr int KV_F32 = 0;
 constexpr int KV_F16 = 1;
 constexpr int KV_INT8 = 2;
@@ -21,7 +21,7 @@ constexpr int TILE = 16;
 template <int KIND> constexpr int ELEMENT_BYTES = KIND == KV_F32 ? 4 : KIND == KV_F16 ? 2 : 1;
 template <int KIND> constexpr int SCALES_BYTES = KIND == KV_INT8 ? TILE * 2 : 0;
 
-// Bytes of one head's K or V of 16 positions: a multiple of 16.
+// Bytes of K or V of one head for 16 positions, a multiple of 16.
 template <int KIND> BN_DEVICE int tile_bytes(int head_dim) {
     return TILE * head_dim * ELEMENT_BYTES<KIND> + SCALES_BYTES<KIND>;
 }
@@ -33,44 +33,44 @@ struct Paging {
     int head_dim;
 };
 
-// The first byte of tile `index`, counted from position 0, of the sequence whose blocks `table` has.
+// Offset of tile `index`, counted from position 0, of the sequence with block table `table`.
 template <int KIND> BN_DEVICE size_t tile_offset(const Paging &paging, const unsigned *table, int kv_head, int index) {
     int tiles = paging.block_size / TILE;
     size_t of_head = static_cast<size_t>(table[index / tiles]) * paging.kv_heads + kv_head;
     return (of_head * tiles + index % tiles) * tile_bytes<KIND>(paging.head_dim);
 }
 
-// Two floats beside each other, loaded at once.
+// Two adjacent floats, loaded together.
 struct alignas(8) Two {
     float x[2];
 };
 
-// Two elements beside each other, without their scales; the first is an even one of its row.
+// Loads two adjacent elements without applying scales. The first has an even index in its row.
 template <int KIND> BN_DEVICE Two load_two(const unsigned char *at) {
     if constexpr (KIND == KV_F32) {
         return *reinterpret_cast<const Two *>(at);
     } else {
         static_assert(KIND == KV_INT8, "halves go to tensor cores");
-        // A byte plus 128 in the low bits of 2^23: cheaper than a conversion, and exact.
+        // Puts byte + 128 into the low bits of 2^23, which is exact and cheaper than a conversion.
         uint32_t both = *reinterpret_cast<const uint16_t *>(at) ^ 0x8080u;
         float low = __uint_as_float(0x4B000000u | (both & 0xFF)), high = __uint_as_float(0x4B000000u | both >> 8);
         return {{add_rn(low, -8388736.0f), add_rn(high, -8388736.0f)}};
     }
 }
 
-// What position `at` (of 16) of an int8 tile is multiplied with.
+// Returns the scale of position `at` (of 16) of an int8 tile.
 BN_DEVICE float tile_scale(const unsigned char *tile, int at, int head_dim) {
     return bf16_to_float(reinterpret_cast<const uint16_t *>(tile + TILE * head_dim)[at]);
 }
 
-// The nearest BF16 of a number that is not NaN; of two, the even one.
+// Rounds a number that is not NaN to the nearest BF16, ties to even.
 BN_DEVICE uint16_t bf16_code(float x) {
     uint32_t bits = __float_as_uint(x);
     return static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
 }
 
-// The scale of a row of int8, in BF16. 32 lanes have the row's elements, `lane() + 32 * i` each. A value that is not finite
-// makes the whole row NaN.
+// Returns the scale of an int8 row in BF16. Lanes hold elements `lane() + 32 * i`. A value that is not finite makes the
+// whole row NaN.
 template <int COUNT> BN_DEVICE uint16_t int8_scale(const float (&row)[COUNT]) {
     float most = 0.0f;
     int odd = 0;
@@ -86,7 +86,7 @@ template <int COUNT> BN_DEVICE uint16_t int8_scale(const float (&row)[COUNT]) {
     return bf16_code(div_rn(most, 127.0f));
 }
 
-// Where the scale is 0 the inverse is infinite and 0 * infinity NaN, whose code is 0.
+// If the scale is 0, the inverse is infinite and 0 * infinity is NaN, which gets the code 0.
 BN_DEVICE signed char int8_code(float x, float inverse) {
     float code = mul_rn(x, inverse);
     code = code > 127.0f ? 127.0f : code;
@@ -94,14 +94,14 @@ BN_DEVICE signed char int8_code(float x, float inverse) {
     return code == code ? static_cast<signed char>(round_even(code)) : 0;
 }
 
-// Beyond the range of halves the largest; NaN stays NaN.
+// Values beyond the range of halves become the largest half; NaN stays NaN.
 BN_DEVICE uint16_t half_code(float x) {
     x = x > 65504.0f ? 65504.0f : x;
     return float_to_half(x < -65504.0f ? -65504.0f : x);
 }
 
-// Stores a row, of which a lane has elements `lane() + 32 * i`, as position `at` of a tile of K (`keys`) or V. Zeros stand
-// where `row` is longer than the head.
+// Stores a row as position `at` of a tile of K (`keys`) or V. A lane holds elements `lane() + 32 * i`, with zeros past
+// the end of the head.
 template <int KIND, int COUNT>
 BN_DEVICE void store_row(unsigned char *tile, bool keys, int at, int head_dim, const float (&row)[COUNT]) {
     float inverse = 0.0f;

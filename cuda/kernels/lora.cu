@@ -1,7 +1,8 @@
-// Low-rank updates of a product, y += s B (A x) for some of its rows (src/kernels/gemm/lora): x is gathered by
-// `bn_gather_rows`, A x is `bn_TYPE_gemv_T` or `bn_TYPE_gemm` of it, with A [ranks, cols]; here is what comes then.
+// Low-rank updates of a product, y += s B (A x) for some of its rows (src/kernels/gemm/lora). `bn_gather_rows` gathers
+// x, and `bn_TYPE_gemv_T` or `bn_TYPE_gemm` multiplies it with A [ranks, cols]. This file does the rest.
 //
-// Floor: the bytes of B, and of y twice: 0.2 MB and 0.05 MB for a row, 16 ranks and 6912 columns, less than a launch takes.
+// Lower bound: the bytes of B, and of y twice: 0.2 MB and 0.05 MB for a row, 16 ranks and 6912 columns, less than a
+// launch takes.
 #include "weights.cuh"
 
 namespace {
@@ -9,9 +10,9 @@ namespace {
 // Rows that share the loads of B.
 constexpr int LORA_ROWS = 4;
 
-// What an update takes.
+// Arguments of an update.
 struct LoraUp {
-    float *y;             // of the matrix's first column
+    float *y;             // the matrix's first column
     const float *between; // [count, between_stride], A x
     const uint8_t *b;     // [ranks, width]: B's transpose
     const uint32_t *rows; // [count], of y
@@ -29,7 +30,7 @@ BN_DEVICE float element_at(const uint8_t *from, int64_t i) {
     }
 }
 
-// A thread has a column of four rows: `sum = fma(s t, b, sum)` in the order of ranks, and then y + sum.
+// A thread has one column of four rows: `sum = fma(s t, b, sum)` in the order of ranks, then y + sum.
 template <class Element>
 BN_DEVICE void lora_up(const LoraUp &p) {
     int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -57,8 +58,8 @@ BN_DEVICE void lora_up(const LoraUp &p) {
 
 } // namespace
 
-// `bn_lora_up_TYPE`: y[rows[n]] += s between[n] B for n below count (`LoraUp` says what is what); no row twice. Scale is the
-// adapter's times the pair's. Grid: ceil(width / block), ceil(count / 4). Block: any.
+// `bn_lora_up_TYPE`: y[rows[n]] += s between[n] B for n below count (arguments: `LoraUp`). Rows are distinct. The scale
+// is the adapter's times the pair's. Grid: ceil(width / block), ceil(count / 4). Block: any.
 #define BN_LORA_UP(name, Element)                                                                                      \
     BN_KERNEL(lora_up_##name)                                                                                          \
     (float *y, const float *between, const uint8_t *b, const uint32_t *rows, float scale, int count, int ranks,        \

@@ -1,5 +1,5 @@
-// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), as src/sample/philox.rs has it: random numbers as a function of a
-// counter, so that no draw depends on what was drawn before.
+// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw, SC 2011), as in src/sample/philox.rs: random numbers as a function of
+// a counter, so that no draw depends on earlier ones.
 #pragma once
 
 #include "device.cuh"
@@ -22,7 +22,7 @@ BN_DEVICE Words philox4x32(Words counter, uint32_t low_key, uint32_t high_key) {
     return counter;
 }
 
-// Uniform in [0, 1) with 53 bits: number `n` of the token at `position` of a request seeded `seed`.
+// Returns number `n` of the token at `position` of a request with this seed, uniform in [0, 1) with 53 bits.
 BN_DEVICE double uniform(uint64_t seed, uint64_t position, uint32_t n) {
     Words counter = {{static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), n, 0}};
     Words words = philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));

@@ -1,49 +1,50 @@
-// What products take, and their last steps, of which GEMV and GEMM have one.
+// Arguments of products, and their last steps, which GEMV and GEMM share.
 #pragma once
 
 #include "weights.cuh"
 
-// What a product takes whose rows have one scale each; `cols` is a multiple of 128, x and weights are padded to it with zeros.
+// Arguments of a product whose weights have one scale per row. `cols` is a multiple of 128; x and weights are padded
+// with zeros.
 struct Whole {
     float *out;
-    const float *bias;      // of outputs, or null
+    const float *bias;      // per output, or null
     const int8_t *x;        // [tokens, cols]
     const float *x_scales;  // [tokens]
-    const int *x_sums;      // [tokens], of x
-    const uint8_t *weights; // [rows, cols / 4], as I2_S or `Ternary` has them; of `Int8` [rows, cols]
+    const int *x_sums;      // [tokens], sums of x
+    const uint8_t *weights; // [rows, cols / 4], as I2_S or `Ternary` has them; for `Int8` [rows, cols]
     const float *scales;    // [rows] where scale_step is 1 (`Ternary`, `Int8`), [1] where it is 0 (I2_S)
     int scale_step, tokens, rows, cols;
     int64_t stride;
-    int block;  // of the blocks that share these rows, the one that runs
-    int column; // of the output, where that of the first row is
+    int block;  // this block's number among those that share the rows
+    int column; // the first row's column in the output
 };
 
-// What a product with weights in blocks takes; `cols` is a multiple of the type's ELEMENTS.
+// Arguments of a product with weights in blocks. `cols` is a multiple of the type's ELEMENTS.
 struct Blocks {
     float *out;
     const float *bias;
     const int8_t *x;         // [tokens, cols]
     const float *x_scales;   // [tokens, cols / 32], with super-blocks [tokens, cols / 256]
-    const int16_t *x_sums;   // [tokens, cols / 32], of x, with super-blocks [tokens, cols / 16]
-    const uint8_t *codes;    // planes, of `repack`
-    const uint16_t *scales;  // [rows, cols / ELEMENTS] f16, or of pairs with a minimum
+    const int16_t *x_sums;   // [tokens, cols / 32], sums of x, with super-blocks [tokens, cols / 16]
+    const uint8_t *codes;    // planes made by `repack`
+    const uint16_t *scales;  // [rows, cols / ELEMENTS] f16, or pairs of scale and minimum
     int tokens, rows, cols;
     int64_t stride;
     int block, column;
 };
 
-// What a product with weights without scales takes; `cols` is a multiple of 16, of F16 and BF16 of 8.
+// Arguments of a product with weights without scales. `cols` is a multiple of 16, for F16 and BF16 of 8.
 struct Dense {
     float *out;
     const float *bias;
     const float *x;          // [tokens, cols]
-    const uint8_t *weights;  // [rows, cols], of the element's bytes
+    const uint8_t *weights;  // [rows, cols], in the element's type
     int tokens, rows, cols;
     int64_t stride;
     int block, column;
 };
 
-// What each of a product's matrices has of its own.
+// The arguments that differ between a product's matrices.
 struct WholeMatrix {
     const uint8_t *weights;
     const float *scales;
@@ -59,7 +60,7 @@ struct DenseMatrix {
     int rows;
 };
 
-// The matrix whose rows a block has, the block's number among those that have its rows, and the matrix's first output.
+// A block's matrix, the block's number among those of the matrix, and the matrix's first output.
 template <class Matrix>
 struct Turn {
     Matrix matrix;
@@ -78,7 +79,7 @@ BN_DEVICE DenseMatrix choose(bool yes, const DenseMatrix &a, const DenseMatrix &
     return {yes ? a.weights : b.weights, yes ? a.rows : b.rows};
 }
 
-// Blocks of the grid go to the matrices in turn, each to `outputs` rows of one.
+// Distributes the blocks of the grid to the matrices in order, with `outputs` rows per block.
 template <class Matrix>
 BN_DEVICE Turn<Matrix> turn_of(unsigned block, int outputs, const Matrix &first, const Matrix &second, const Matrix &third) {
     int own = static_cast<int>(block);
@@ -91,9 +92,10 @@ BN_DEVICE Turn<Matrix> turn_of(unsigned block, int outputs, const Matrix &first,
 constexpr int GEMV_THREADS = 128;
 #define BN_GEMV(name) BN_KERNEL_OF(GEMV_THREADS, name)
 
-// Kernels of products take up to three matrices of a type, whose outputs stand side by side: a matrix of 0 rows is none.
-// They are plain arguments, since a launch takes such, and not structs. `kernel` is BN_GEMV or BN_GEMM of a name; block
-// `index` of the grid has `outputs` rows; the last argument runs with what its matrix makes of them.
+// Kernels of products take up to three matrices of one type, whose outputs are adjacent. A matrix of 0 rows is absent.
+// Arguments are scalars and pointers, not structs, because that is what a launch passes. `kernel` is BN_GEMV or BN_GEMM
+// of a name. Block `index` of the grid has `outputs` rows. The last argument is called with the product of the block's
+// matrix.
 #define BN_WHOLE_KERNEL(kernel, index, outputs, ...)                                                                   \
     kernel                                                                                                             \
     (float *out, const int8_t *x, const float *x_scales, const int *x_sums, const float *bias, int tokens, int cols,   \
@@ -127,24 +129,24 @@ constexpr int GEMV_THREADS = 128;
         __VA_ARGS__({out, bias, x, turn.matrix.weights, tokens, turn.matrix.rows, cols, stride, turn.block, turn.column});\
     }
 
-// Row t of x, or the last: what is computed for rows behind it is not written.
+// Row t of x, or the last row if there is no row t; results for missing rows are not written.
 BN_DEVICE int row_or_last(int t, int rows) {
     return t < rows ? t : rows - 1;
 }
 
-// Asks for `count` rows of a matrix of `rows`, each of `bytes`, from `first` on: weights depend on no other kernel, so they
-// come while those before this one still run.
+// Prefetches `count` rows from `first` on of a matrix of `rows` rows of `bytes` bytes. Weights depend on no other
+// kernel, so they are loaded while earlier kernels still run.
 BN_DEVICE void prefetch_rows(const void *matrix, int64_t bytes, int first, int count, int rows) {
     count = min(count, rows - first);
     if (threadIdx.x != 0 || count <= 0) return;
-    // Scales need not begin or end at 16 bytes.
+    // Scales need not begin or end at multiples of 16 bytes.
     uint64_t begin = reinterpret_cast<uint64_t>(matrix) + first * bytes, end = begin + count * bytes;
     begin = (begin + 15) / 16 * 16;
     end = end / 16 * 16;
     if (begin < end) prefetch_l2(reinterpret_cast<const void *>(begin), static_cast<uint32_t>(end - begin));
 }
 
-// The same of all that weights in blocks have.
+// Prefetches all parts of weights in blocks.
 template <class Format>
 BN_DEVICE void prefetch_blocks(const Blocks &p, const Planes<Format> &planes, int first, int count) {
     prefetch_rows(p.codes, static_cast<int64_t>(p.cols) * Format::BITS / 8, first, count, p.rows);
@@ -154,14 +156,14 @@ BN_DEVICE void prefetch_blocks(const Blocks &p, const Planes<Format> &planes, in
     prefetch_rows(p.scales, scales, first, count, p.rows);
 }
 
-// A product's value of token t and row `row`, with the bias behind it.
+// Writes a product's value for token t and row `row`, after adding the bias.
 template <class Product>
 BN_DEVICE void write(const Product &p, int t, int row, float value) {
     int output = p.column + row;
     p.out[t * p.stride + output] = p.bias != nullptr ? add_rn(value, p.bias[output]) : value;
 }
 
-// The CPU's last step of such a product with row `row` of token t; ternary codes are 1 too large.
+// The CPU's last step of such a product, for row `row` of token t. Ternary codes are 1 too large.
 template <class Format>
 BN_DEVICE void write_whole(const Whole &p, int t, int row, int dot) {
     float own = p.scales[row * p.scale_step], scale = p.x_scales[t];
@@ -170,8 +172,8 @@ BN_DEVICE void write_whole(const Whole &p, int t, int row, int dot) {
     write(p, t, row, mul_rn(static_cast<float>(ternary ? dot - p.x_sums[t] : dot), factor));
 }
 
-// The sum of sixteen lanes, of which a thread of four has lanes 4q to 4q + 3: halves added until one is left, as the
-// CPU's `tree_sum` does. In all four threads.
+// Returns in all four threads the sum of sixteen lanes, of which thread q of four has lanes 4q to 4q + 3. Adds halves
+// until one lane is left, as the CPU's `tree_sum` does.
 BN_DEVICE float quad_sum(float (&lanes)[4]) {
     BN_UNROLL
     for (int mask = 2; mask > 0; mask /= 2) {

@@ -1,11 +1,13 @@
-// Weights in blocks from their files' order to planes (weights.cuh): on the host, once at upload. What is between the codes
-// of files goes to places of its own, and bits that a file spreads over a block are brought together; a code's value stays.
+// Repacks weights in blocks from the order of their files into planes (weights.cuh), on the host, once at upload.
+// Scales and minima between the codes move to places of their own, and bits that a file spreads over a block are
+// joined. The value of a code does not change.
 #pragma once
 
 #include "weights.cuh"
 
-// A type's block as files pack it (github.com/ggml-org/ggml, ggml-quants.c): its bytes, where its scale and minimum are, its
-// codes by column, and what `group_of` takes of the n-th 32 columns. This one is of blocks behind an f16 scale.
+// Layout of a type's block in files (github.com/ggml-org/ggml, ggml-quants.c): its bytes, the offsets of its scale and
+// minimum, its code in each column, and the argument of `group_of` for the n-th 32 columns. This general case has an
+// f16 scale followed by the codes.
 template <class Format>
 struct File {
     static constexpr int D = 0, MIN = 2, CODES = 2 + 2 * Format::MINIMA + 4 * Format::HIGH;
@@ -14,7 +16,8 @@ struct File {
     static int code(const uint8_t *b, int i) {
         constexpr int IN_BYTE = 8 / Format::BITS, MASK = (1 << Format::BITS) - 1;
         int fifth = Format::HIGH != 0 ? b[CODES - 4 + i / 8] >> (i % 8) & 1 : 0;
-        // Of four bits, columns 0 to 15 are the low halves; of fewer, neighbors share a byte.
+        // Codes of four bits: columns 0 to 15 are the low halves of bytes. Smaller codes: adjacent columns share a
+        // byte.
         bool halves = Format::BITS == 4;
         int byte = halves ? i % 16 : i / IN_BYTE, shift = halves ? i / 16 * 4 : i % IN_BYTE * Format::BITS;
         return (b[CODES + byte] >> shift & MASK) | fifth << Format::BITS;
@@ -40,7 +43,7 @@ struct File<Q3_K> {
     static int code(const uint8_t *b, int i) {
         return (b[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) | (b[i % 32] >> (i / 32) & 1) << 2;
     }
-    // Low halves of the sixteen scales, then the high two bits of each; 32 too large.
+    // The low halves of the sixteen scales are followed by the high two bits of each. Scales are stored plus 32.
     static int scale(const uint8_t *b, int group) {
         int low = b[96 + group % 8] >> (group / 8 * 4) & 15, high = b[104 + group % 4] >> (group / 4 * 2) & 3;
         return (low | high << 4) - 32;
@@ -52,7 +55,7 @@ template <>
 struct File<Q4_K> {
     static constexpr int D = 0, MIN = 2, BYTES = 144;
     static int code(const uint8_t *b, int i) { return b[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15; }
-    // Six bits of each scale and minimum: whole ones of the first four, whose bytes have the others' high bits.
+    // Scales and minima have six bits. The first four are whole; their bytes also hold the high bits of the others.
     static int group(const uint8_t *b, int n) {
         if (n < 4) return (b[4 + n] & 63) | (b[8 + n] & 63) << 8;
         int scale = (b[8 + n] & 15) | b[n] >> 6 << 4, min = b[8 + n] >> 4 | b[4 + n] >> 6 << 4;
@@ -63,7 +66,7 @@ struct File<Q4_K> {
 template <>
 struct File<Q5_K> {
     static constexpr int D = 0, MIN = 2, BYTES = 176;
-    static int code(const uint8_t *b, int i) { // behind 32 bytes of fifth bits, as Q4_K
+    static int code(const uint8_t *b, int i) { // as Q4_K, after 32 bytes of fifth bits
         return File<Q4_K>::code(b + 32, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4;
     }
     static int group(const uint8_t *b, int n) { return File<Q4_K>::group(b, n); }
@@ -79,8 +82,9 @@ struct File<Q6_K> {
     static int group(const uint8_t *b, int n) { return b[192 + 2 * n] | b[193 + 2 * n] << 8; }
 };
 
-// `Int8` from the CPU's panels (src/kernels/gemm/formats/panels.rs) to `rows` rows of `cols`, rounded up to 128s, and their
-// scales. A panel is lines of 64 bytes: four columns of each of sixteen rows, and at last their scales.
+// Unpacks `Int8` from the CPU's panels (src/kernels/gemm/formats/panels.rs) into `rows` rows of `cols`, rounded up to a
+// multiple of 128, and their scales. A panel consists of lines of 64 bytes: four columns of each of sixteen rows, and
+// at the end their scales.
 inline void unpack_panels(const uint8_t *from, int rows, int cols, uint8_t *weights, float *scales) {
     size_t width = static_cast<size_t>((cols + 127) / 128 * 128);
     for (size_t row = 0; row < static_cast<size_t>(rows); row++, weights += width) {
@@ -90,15 +94,15 @@ inline void unpack_panels(const uint8_t *from, int rows, int cols, uint8_t *weig
     }
 }
 
-// Column i's bits, to the words of its 32 columns as `plane_word` reads them.
+// Puts the bits of column i into the words of its 32 columns, where `plane_word` reads them.
 inline void put_bits(int bits, uint8_t *words, int i, int code) {
     int in_byte = 8 / bits, word = i / (4 * in_byte), place = i / 4 % in_byte;
     if (bits == 4) word = i / 4 % 4, place = i / 16;
     words[4 * word + i % 4] |= static_cast<uint8_t>(code << (place * bits));
 }
 
-// A file's `[rows, cols]` to `Planes::bytes` of codes, and the scales of its blocks, each with its minimum where there are
-// MINIMA.
+// Repacks a file's `[rows, cols]` into `Planes::bytes` of codes and the scales of its blocks, each followed by its
+// minimum if the type has MINIMA.
 template <class Format>
 inline void repack(const uint8_t *from, int rows, int cols, uint8_t *codes, uint16_t *scales) {
     Planes<Format> planes(rows, cols);

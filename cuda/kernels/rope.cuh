@@ -1,14 +1,14 @@
-// Heads of q and k on their way: normed, rotated, and stored.
+// Heads of q and k between product and attention: normed, rotated, and stored.
 #pragma once
 
 #include "kv.cuh"
 
 namespace attention {
 
-// The widest head.
+// The largest head.
 constexpr int WIDEST = 256;
 
-// A head of q or k, of which a lane has N elements, `lane() + 32 * i`; zeros behind its end.
+// A head of q or k. A lane holds N elements, `lane() + 32 * i`, with zeros past the head's end.
 template <int N> struct Head {
     float x[N];
 };
@@ -33,7 +33,7 @@ template <int N> BN_DEVICE void store_head(const Head<N> &head, float *to, int h
     }
 }
 
-// RMSNorm with the bits of src/kernels/rows/norm.rs: a lane's squares in their order, then a tree.
+// RMSNorm with the bits of src/kernels/rows/norm.rs: squares are added in order in each lane, then by a tree.
 template <int N> BN_DEVICE void norm_head(Head<N> &head, int head_dim, const Head<N> &weights, float eps) {
     float squares = 0.0f;
     BN_UNROLL
@@ -44,19 +44,20 @@ template <int N> BN_DEVICE void norm_head(Head<N> &head, int head_dim, const Hea
     float scale = div_rn(1.0f, sqrt_rn(add_rn(mean, eps)));
     BN_UNROLL
     for (int i = 0; i < N; i++) {
-        // Behind the head's end are zeros, however large the scale is.
+        // Elements past the head's end stay 0, even if the scale is infinite.
         head.x[i] = lane() + WARP * i < head_dim ? mul_rn(mul_rn(head.x[i], scale), weights.x[i]) : 0.0f;
     }
 }
 
-// Cosines and sines that turn a head, as its elements. Pairs are (i, i + pairs), or (2i, 2i + 1) where `interleaved`.
+// Cosines and sines that rotate a head, in the layout of its elements. Pairs are (i, i + pairs), or (2i, 2i + 1) if
+// `interleaved`.
 template <int N> struct Turn {
     int pairs;
     bool interleaved;
     Head<N> cosines, sines;
 };
 
-// From a row of the table: `pairs` cosines, then sines.
+// Loads a row of the table: `pairs` cosines, then sines.
 template <int N> BN_DEVICE Turn<N> load_turn(const float *table, int pairs, bool interleaved) {
     Turn<N> turn = {pairs, interleaved, {}, {}};
     BN_UNROLL
@@ -70,7 +71,7 @@ template <int N> BN_DEVICE Turn<N> load_turn(const float *table, int pairs, bool
     return turn;
 }
 
-// `swap`: room for a head.
+// `swap`: scratch memory for a head.
 template <int N> BN_DEVICE void rotate_head(Head<N> &head, const Turn<N> &turn, float *swap) {
     BN_UNROLL
     for (int i = 0; i < N; i++) {
@@ -88,12 +89,12 @@ template <int N> BN_DEVICE void rotate_head(Head<N> &head, const Turn<N> &turn, 
     }
 }
 
-// `turn` of src/kernels/attention/kv.rs: the Walsh-Hadamard transform in blocks of the largest powers of two that fit.
+// `turn` of src/kernels/attention/kv.rs: the Walsh-Hadamard transform in blocks, the largest powers of two that fit.
 template <int N> BN_DEVICE void transform_head(Head<N> &head, int head_dim) {
     int blocks[N];
     BN_UNROLL
     for (int i = 0; i < N; i++) {
-        // The highest bit in which the head's end differs from an element is that element's block.
+        // An element's block is the highest bit in which its index differs from the head's end.
         int d = lane() + WARP * i;
         blocks[i] = 0;
         BN_UNROLL
@@ -127,7 +128,7 @@ template <int N> BN_DEVICE void transform_head(Head<N> &head, int head_dim) {
     }
 }
 
-// Inputs of `write_head` besides heads.
+// Inputs of `write_head` besides the heads.
 struct Rope {
     const float *turns;
     const unsigned *tables, *tables_at, *positions;
@@ -137,7 +138,7 @@ struct Rope {
     bool interleaved;
 };
 
-// Norms, rotates and stores one head of a row: that of the warp's number. A warp without one waits only.
+// Norms, rotates and stores one head of a row, that of the warp's number. A warp without a head only waits.
 template <int KIND, int N>
 BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values, const Rope &rope, Paging paging,
                           float *swap) {
@@ -152,7 +153,7 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     if (n >= all) {
         return;
     }
-    // All loads begin before anything waits for one.
+    // All loads start before anything waits for one.
     float *at = qkv + (static_cast<size_t>(row) * all + n) * dim;
     int position = static_cast<int>(rope.positions[row]);
     const unsigned *table = rope.tables + rope.tables_at[row];
@@ -189,7 +190,7 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     store_row<KIND>((is_k ? keys : values) + tile, is_k, position % TILE, dim, head.x);
 }
 
-// By the fewest elements of a lane that do.
+// Picks the fewest elements per lane that suffice.
 template <int KIND>
 BN_DEVICE void write_heads(float *qkv, unsigned char *keys, unsigned char *values, const Rope &rope, Paging paging,
                            float *swap) {

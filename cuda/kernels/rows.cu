@@ -1,46 +1,47 @@
-// Work between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
-// Every result has the CPU's bits (src/kernels/rows).
+// Operations between the products, row by row: embedding, norms, gated activations, residual sums, int8 activations.
+// All results have the CPU's bits (src/kernels/rows).
 //
-// Floor: the rows' bytes, 31 KB for one of 2560 columns that is added, normed and quantized, 2 MB for 64 of them,
-// 0.7 us on an H100; but a few rows take what their latencies add up to: loads, three or four barriers, and the norm's
-// sum. That is one warp's, since the CPU has 32 partial sums too, element i in sum i % 32, which are added upper half to
-// lower: at 2560 columns a chain of 80 fused products, 320 cycles, at 6912 one of 216.
+// Lower bound: the rows' bytes, 31 KB for one row of 2560 columns that is added, normed and quantized, 2 MB for 64
+// rows, 0.7 us on an H100. But a few rows take the sum of their latencies: loads, three or four barriers, and the
+// norm's sum. One warp computes that sum, since the CPU too has 32 partial sums, element i in sum i % 32, and adds the
+// upper half to the lower one. At 2560 columns this is a chain of 80 fused multiply-adds, 320 cycles, at 6912 one of
+// 216.
 //
-// One block works on one row, which it keeps in shared memory. A thread has the same columns in each pass, fours that
-// lie a block's width apart, and loads `AT_ONCE` of them before it stores any: a store keeps the compiler from moving
-// later loads up. With a thread for each 8 columns, all of a row is under way at once. Weights of norms are constant, so
-// the first of them are asked for before the kernel's inputs are there.
+// A block works on one row and keeps it in shared memory. A thread has the same columns in each pass, groups of four
+// that lie a block's width apart. It loads `AT_ONCE` groups before it stores one, since the compiler does not move
+// loads across stores. With a thread for each 8 columns, all of a row is in flight at once. Weights of norms are
+// constant, so the first of them are loaded before the kernel's inputs are ready.
 
 #include "device.cuh"
 
 namespace rows {
 
-// How a gated feed-forward combines gate and up: `Activation` of src/ops/mod.rs, in its order.
+// How a gated feed-forward combines gate and up: `Activation` of src/ops/mod.rs, in the same order.
 enum { SWIGLU = 0, RELU2 = 1, GEGLU = 2 };
-// Types of an embedding's table.
+// Types of an embedding table.
 enum { TABLE_F32 = 0, TABLE_F16 = 1, TABLE_BF16 = 2 };
 
 // The most threads of a block.
 constexpr int ROW_MOST = 1024;
-// Fours of columns that a thread has under way.
+// Groups of four columns that a thread has in flight.
 constexpr int AT_ONCE = 2;
-// Elements in each lane that a norm's sum has under way.
+// Elements per lane that a norm's sum has in flight.
 constexpr int IN_CHAIN = 16;
 
-// A row in shared memory, and what its block's warps tell each other.
+// A row in shared memory, and the memory through which its block's warps exchange values.
 struct Row {
     float4 *values;
     int cols;
-    // Fours with what pads the columns.
+    // Groups of four, with the padding.
     int fours;
-    // All that is loaded and stored lies at multiples of 16 bytes, and so do fours behind it.
+    // Whether all addresses and the row's bytes are multiples of 16.
     bool aligned;
     float *norm_scale;
     float *maxima;
     int *sums;
 };
 
-// It has `row_bytes(stride)` bytes. `addresses`: those of the row in all arrays, by OR.
+// `shared` has `row_bytes(stride)` bytes. `addresses` is the OR of the row's addresses in all arrays.
 BN_DEVICE Row shared_row(unsigned char *shared, int cols, int stride, uintptr_t addresses) {
     float *values = reinterpret_cast<float *>(shared), *maxima = values + stride;
     bool aligned = (addresses | static_cast<uintptr_t>(4 * cols)) % 16 == 0;
@@ -52,12 +53,12 @@ BN_DEVICE uintptr_t address(const void *of) {
     return reinterpret_cast<uintptr_t>(of);
 }
 
-// Shared memory of the kernels that keep a row: `stride` is what they write, or the columns rounded up to fours.
+// Bytes of shared memory of kernels that keep a row. `stride` is what they write, or the columns rounded up to four.
 inline unsigned row_bytes(int stride) {
     return 4u * (static_cast<unsigned>(stride) + 2 * WARP + 4);
 }
 
-// A thread's part of a row: fours `at`, `at + blockDim.x` and so on.
+// A thread's part of a row: groups of four `at`, `at + blockDim.x` and so on.
 struct Part {
     float4 x[AT_ONCE];
 };
@@ -74,7 +75,7 @@ BN_DEVICE int four_at(int at, int n) {
     return at + n * static_cast<int>(blockDim.x);
 }
 
-// Four columns; zeros behind the row's.
+// Loads four columns, with zeros past the row's end.
 BN_DEVICE float4 load_four(const float *from, int four, const Row &row) {
     int col = 4 * four;
     float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
@@ -91,7 +92,7 @@ BN_DEVICE float4 load_four(const float *from, int four, const Row &row) {
     return x;
 }
 
-// The columns of the row only.
+// Stores four columns, except those past the row's end.
 BN_DEVICE void store_four(float *to, int four, const Row &row, float4 x) {
     int col = 4 * four;
     if (row.aligned) {
@@ -125,7 +126,7 @@ BN_DEVICE void store(float *to, int at, const Row &row, const Part &part) {
     }
 }
 
-// To shared memory, and from there; zeros behind its end.
+// Writes a part to shared memory; `kept` reads it, with zeros past the row's end.
 BN_DEVICE void keep(const Row &row, int at, const Part &part) {
     BN_UNROLL
     for (int n = 0; n < AT_ONCE; n++) {
@@ -160,7 +161,7 @@ template <class Make> BN_DEVICE Part combined(const Part &a, const Part &b, Make
     return part;
 }
 
-// Elements of a lane's sum from element `from` on, `WARP` apart; zeros from `end` on, which leave a sum as it is.
+// Loads a lane's elements from element `from` on, `WARP` apart. Zeros from `end` on do not change its sum.
 BN_DEVICE void load_chain(float (&to)[IN_CHAIN], const float *x, int from, int end) {
     BN_UNROLL
     for (int n = 0; n < IN_CHAIN; n++) {
@@ -177,11 +178,11 @@ BN_DEVICE float add_squares(float sum, const float (&x)[IN_CHAIN]) {
     return sum;
 }
 
-// The factor of a row before the weights, by one warp: 1 / sqrt(mean(x^2) + eps).
+// One warp computes the factor of a row's norm, without weights: 1 / sqrt(mean(x^2) + eps).
 BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
     constexpr int STEP = IN_CHAIN * WARP;
     float sum = 0.0f, some[IN_CHAIN], more[IN_CHAIN];
-    // Loads are ahead of products.
+    // Loads are one step ahead of products.
     load_chain(some, x, lane(), cols);
     for (int from = lane(); from < cols; from += 2 * STEP) {
         load_chain(more, x, from + STEP, cols);
@@ -193,7 +194,7 @@ BN_DEVICE float norm_scale(const float *x, int cols, float eps) {
     return div_rn(1.0f, sqrt_rn(add_rn(mean, eps)));
 }
 
-// As `norm_scale`, by a block, once it has written the row.
+// As `norm_scale` for a block that has just written the row.
 BN_DEVICE float row_scale(const Row &row, float eps) {
     sync_block();
     if (warp() == 0) {
@@ -210,7 +211,7 @@ BN_DEVICE float normed(float x, float scale, float weight) {
     return mul_rn(mul_rn(x, scale), weight);
 }
 
-// The largest of a block's magnitudes.
+// Returns the largest of the block's magnitudes.
 BN_DEVICE float block_max(float value, float *maxima) {
     value = warp_most(value);
     if (lane() == 0) {
@@ -220,7 +221,7 @@ BN_DEVICE float block_max(float value, float *maxima) {
     return warp_most(lane() < static_cast<int>(blockDim.x) / WARP ? maxima[lane()] : 0.0f);
 }
 
-// The sum of a block's integers, in its first warp.
+// Returns the sum of the block's integers in its first warp.
 BN_DEVICE int block_sum(int value, int *sums) {
     value = warp_sum(value);
     if (lane() == 0) {
@@ -230,7 +231,9 @@ BN_DEVICE int block_sum(int value, int *sums) {
     return warp() == 0 ? warp_sum(lane() < static_cast<int>(blockDim.x) / WARP ? sums[lane()] : 0) : 0;
 }
 
-// The larger of `most` and |x|; NaN is passed over.
+// Returns the larger of `most` and
+// x
+// . Ignores NaN.
 BN_DEVICE float larger_magnitude(float most, float x) {
     return fmaxf(most, fabsf(x));
 }
@@ -240,7 +243,7 @@ BN_DEVICE float larger_magnitude(float most, float4 x) {
     return larger_magnitude(larger_magnitude(most, x.z), x.w);
 }
 
-// x times the scale, halves to the even side; NaN becomes 0. The bounds are for a scale that has overflowed.
+// Rounds x times the scale, ties to even; NaN becomes 0. The bounds matter if the scale has overflowed.
 BN_DEVICE int to_int8(float x, float scale) {
     return min(max(round_even(mul_rn(x, scale)), -127), 127);
 }
@@ -254,7 +257,7 @@ BN_DEVICE char4 int8s(float4 x, float scale) {
     return q;
 }
 
-// x += y, y normed first where it has a weight, nothing where there is no y; the row's values are the sum.
+// x += y, where y is normed first if it has a weight and may be null. The sum is kept as the row's values.
 BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_eps, const Row &row) {
     bool norms = y != nullptr && y_weight != nullptr;
     float scale = 0.0f;
@@ -280,16 +283,16 @@ BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_
 
 BN_DEVICE float gate_value(float g, int activation) {
     if (activation == RELU2) {
-        // Not fmaxf, which would hide a NaN.
+        // fmaxf would hide a NaN.
         g = g < 0.0f ? 0.0f : g;
         return mul_rn(g, g);
     }
-    // 2 sqrt(2/pi), and that times 0.044715: GELU in its tanh form is g / (1 + e^-2u) too.
+    // 2 sqrt(2/pi), and the same times 0.044715: the tanh form of GELU is also g / (1 + e^-2u).
     float exponent = activation == SWIGLU ? -g : mul_rn(fma_rn(mul_rn(g, g), 0.071354814f, 1.5957692f), -g);
     return div_rn(g, add_rn(1.0f, bn_exp(exponent)));
 }
 
-// The row's values are gate and up, side by side, combined.
+// Combines gate and up, which are adjacent, into the row's values.
 BN_DEVICE void gated_row(const float *gate_up, int activation, const Row &row) {
     for (int at = first_part(); at < row.fours; at = next_part(at)) {
         Part gate = load(gate_up, at, row), up = load(gate_up + row.cols, at, row);
@@ -297,7 +300,7 @@ BN_DEVICE void gated_row(const float *gate_up, int activation, const Row &row) {
     }
 }
 
-// As `gated_row`, to `out`, by all blocks of the row.
+// As `gated_row`, but writes to `out`, by all blocks of the row.
 BN_DEVICE void store_gated(const float *gate_up, int activation, const Row &row, float *out) {
     int step = static_cast<int>(gridDim.y * blockDim.x);
     for (int at = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x); at < row.fours; at += step) {
@@ -307,7 +310,7 @@ BN_DEVICE void store_gated(const float *gate_up, int activation, const Row &row,
     }
 }
 
-// A norm's weight, or null, with the thread's first part of it.
+// A norm's weight, which may be null, and the thread's first part of it.
 struct Weight {
     const float *values;
     Part first;
@@ -321,7 +324,7 @@ BN_DEVICE Weight weight_of(const float *values, const Row &row) {
     return weight;
 }
 
-// Calls `put` with each part of the row, normed where there is a weight.
+// Calls `put` with each part of the row, normed if there is a weight.
 template <class Put> BN_DEVICE void norm_row(const Row &row, const Weight &weight, float eps, Put put) {
     float scale = weight.values != nullptr ? row_scale(row, eps) : 0.0f;
     Part weights = weight.first;
@@ -335,19 +338,19 @@ template <class Put> BN_DEVICE void norm_row(const Row &row, const Weight &weigh
     }
 }
 
-// The row as f32, normed where there is a weight.
+// Writes the row as f32, normed if there is a weight.
 BN_DEVICE void store_normed(const Row &row, const Weight &weight, float eps, float *out) {
     norm_row(row, weight, eps, [&](int at, const Part &part) { store(out, at, row, part); });
 }
 
-// How int8 rows are rotated (`rotate` of src/kernels/rows/hadamard.rs): in blocks of `block` columns, a power of two that
-// divides a row's; 1 for no rotation. `factor` is 1 / sqrt(block).
+// How int8 rows are rotated (`rotate` of src/kernels/rows/hadamard.rs): in blocks of `block` columns, a power of two
+// that divides the row's columns; 1 for no rotation. `factor` is 1 / sqrt(block).
 struct Rotation {
     int block;
     float factor;
 };
 
-// Multiplies column `i` of each block with -1 if `i & i >> 1` has an odd number of ones.
+// Multiplies column `i` of each block by -1 if `i & i >> 1` has an odd number of ones.
 BN_DEVICE float4 signed_four(float4 x, int four, int block) {
     float all[] = {x.x, x.y, x.z, x.w};
     BN_UNROLL
@@ -366,7 +369,7 @@ BN_DEVICE float4 difference_of(float4 a, float4 b) {
     return combined(a, b, [](float v, float w) { return add_rn(v, -w); });
 }
 
-// The steps of the transform within four columns, and its factor.
+// The steps of the transform within four columns, then the factor.
 BN_DEVICE float4 last_steps(float4 x, Rotation rotation) {
     if (rotation.block > 2) {
         x = {add_rn(x.x, x.z), add_rn(x.y, x.w), add_rn(x.x, -x.z), add_rn(x.y, -x.w)};
@@ -375,12 +378,12 @@ BN_DEVICE float4 last_steps(float4 x, Rotation rotation) {
     return {mul_rn(x.x, rotation.factor), mul_rn(x.y, rotation.factor), mul_rn(x.z, rotation.factor), mul_rn(x.w, rotation.factor)};
 }
 
-// The transform of the row's values, sums and differences of columns that lie half a block apart, then a quarter, and so
-// on. Calls `put` with each four and its number in the thread that has it in other passes too.
+// Transforms the row's values: sums and differences of columns half a block apart, then a quarter, and so on. Calls
+// `put` with each group of four and its index, in the thread that also has the group in other passes.
 template <class Put> BN_DEVICE void transform(const Row &row, Rotation rotation, Put put) {
     int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
     float4 *x = row.values;
-    // Of columns from four on `half` fours lie apart. Two steps take one pass.
+    // Columns at least four apart: groups lie `half` apart. A pass does two steps.
     int half = rotation.block / 8;
     for (; half >= 2; half /= 4) {
         int quarter = half / 2;
@@ -406,7 +409,7 @@ template <class Put> BN_DEVICE void transform(const Row &row, Rotation rotation,
     }
 }
 
-// Four of a row's int8 in a word. The scale is such that none is beyond 127.
+// Packs four int8 into a word. The scale keeps all within 127.
 BN_DEVICE uint32_t int8_word(float4 x, float scale) {
     uint32_t low = __byte_perm(static_cast<uint32_t>(round_even(mul_rn(x.x, scale))),
                                static_cast<uint32_t>(round_even(mul_rn(x.y, scale))), 0x0040);
@@ -415,8 +418,8 @@ BN_DEVICE uint32_t int8_word(float4 x, float scale) {
     return __byte_perm(low, high, 0x5410);
 }
 
-// The row, normed where there is a weight, and rotated, as int8 of one scale, 127 / max(absmax, 1e-5), zeros behind its
-// columns; and the sum of its integers.
+// Writes the row, normed if there is a weight, and rotated, as int8 with one scale, 127 / max(absmax, 1e-5), and zeros
+// past its columns; and the sum of its integers.
 BN_DEVICE void store_quantized(const Row &row, const Weight &weight, float eps, Rotation rotation, int8_t *values,
     float *scale, int *sum) {
     float most = 0.0f;
@@ -473,7 +476,7 @@ BN_DEVICE float table_value(const void *table, int type, size_t i) {
     return type == TABLE_F16 ? half_to_float(bits) : bf16_to_float(bits);
 }
 
-// The columns of a row that a thread of any block of the row has: `put(i)` for each.
+// Calls `put(i)` for each column of the row that this thread has, among all blocks of the row.
 template <class Put> BN_DEVICE void each_column(int cols, Put put) {
     int step = static_cast<int>(gridDim.y * blockDim.x);
     for (int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x); i < cols; i += step) {
@@ -482,22 +485,22 @@ template <class Put> BN_DEVICE void each_column(int cols, Put put) {
 }
 
 // out[r] = table[ids[r]] * scale. table [vocab, cols] of `type`, ids [rows], each below vocab, out [rows, cols].
-// Grid: rows, and as many blocks as are to share one. Block: any.
+// Grid: rows, and any number of blocks that share a row. Block: any.
 BN_KERNEL(embed)(const void *table, int type, const uint32_t *ids, float scale, float *out, int cols) {
     begin_kernel();
     size_t from = static_cast<size_t>(ids[blockIdx.x]) * static_cast<size_t>(cols);
     each_column(cols, [&](int i) { out[row_at(cols) + i] = mul_rn(table_value(table, type, from + i), scale); });
 }
 
-// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n, and as many blocks as are to share a row. Block:
-// any.
+// out[r] = x[rows[r]]. x [any, cols], rows [n], out [n, cols]. Grid: n, and any number of blocks that share a row.
+// Block: any.
 BN_KERNEL(gather_rows)(const float *x, const uint32_t *rows, float *out, int cols) {
     begin_kernel();
     const float *from = x + static_cast<size_t>(rows[blockIdx.x]) * static_cast<size_t>(cols);
     each_column(cols, [&](int i) { out[row_at(cols) + i] = from[i]; });
 }
 
-// x += y. n elements of each. Grid: enough blocks for a thread each. Block: any.
+// x += y, n elements each. Grid: enough blocks for one thread per element. Block: any.
 BN_KERNEL(add)(float *x, const float *y, size_t n) {
     begin_kernel();
     size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -506,8 +509,8 @@ BN_KERNEL(add)(float *x, const float *y, size_t n) {
     }
 }
 
-// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any, best a thread for each 8 columns.
-// Shared: row_bytes of cols in fours.
+// x += norm(y, weight). x, y [rows, cols], weight [cols]. Grid: rows. Block: any, best with a thread for each 8
+// columns. Shared: row_bytes(cols rounded up to four).
 BN_KERNEL_OF(ROW_MOST, add_rms_norm)(float *x, const float *y, const float *weight, float eps, int cols) {
     begin_kernel();
     BN_SHARED(shared);
@@ -515,8 +518,8 @@ BN_KERNEL_OF(ROW_MOST, add_rms_norm)(float *x, const float *y, const float *weig
     add_row(x + row_at(cols), y + row_at(cols), weight, eps, row);
 }
 
-// x = norm(x, weight) of `cols` columns of rows of `stride`, in place. x points at the first of these columns, weight [cols].
-// Grid, block and shared: as bn_add_rms_norm.
+// x = norm(x, weight) in place, for `cols` columns of rows of `stride`. x points at the first of these columns; weight
+// [cols]. Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL_OF(ROW_MOST, norm_columns)(float *x, const float *weight, float eps, int cols, int stride) {
     let_next_begin();
     BN_SHARED(shared);
@@ -528,8 +531,8 @@ BN_KERNEL_OF(ROW_MOST, norm_columns)(float *x, const float *weight, float eps, i
     store_normed(row, by, eps, at);
 }
 
-// x += y, y normed first where y_weight is not null, nothing where y is null; out = norm(x, weight), x itself where
-// weight is null. x, y, out [rows, cols], weights [cols]. Grid, block and shared: as bn_add_rms_norm.
+// x += y, with y normed first if y_weight is not null; y may be null. out = norm(x, weight), or x if weight is null. x,
+// y, out [rows, cols], weights [cols]. Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL_OF(ROW_MOST, add_norm)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight,
     float eps, float *out, int cols) {
     let_next_begin();
@@ -542,9 +545,9 @@ BN_KERNEL_OF(ROW_MOST, add_norm)(float *x, const float *y, const float *y_weight
     store_normed(row, by, eps, out + row_at(cols));
 }
 
-// As bn_add_norm, rotated in blocks of `rotation` columns with the `factor` (see `Rotation`), as int8: values
-// [rows, stride], zeros from cols on, stride a multiple of 4; scales and sums [rows]. Grid and block: as bn_add_rms_norm.
-// Shared: row_bytes(stride).
+// As bn_add_norm, with the result rotated in blocks of `rotation` columns with `factor` (see `Rotation`), as int8:
+// values [rows, stride] with zeros from cols on, stride a multiple of 4; scales and sums [rows]. Grid and block: as
+// bn_add_rms_norm. Shared: row_bytes(stride).
 BN_KERNEL_OF(ROW_MOST, add_norm_quantize)(float *x, const float *y, const float *y_weight, float y_eps,
     const float *weight, float eps, int8_t *values, float *scales, int *sums, int cols, int stride, int rotation,
     float factor) {
@@ -557,9 +560,9 @@ BN_KERNEL_OF(ROW_MOST, add_norm_quantize)(float *x, const float *y, const float 
     store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
-// out = act(gate) * up, normed where weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols].
-// Grid: rows, and where weight is null as many blocks as are to share one. Block and shared: as bn_add_rms_norm; where
-// weight is null no shared memory.
+// out = act(gate) * up, normed if weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols]. Grid: rows,
+// and if weight is null any number of blocks that share a row. Block and shared: as bn_add_rms_norm; if weight is null
+// no shared memory.
 BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, const float *weight, float eps, float *out,
     int cols) {
     let_next_begin();
@@ -577,7 +580,7 @@ BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, const f
     store_normed(row, by, eps, out);
 }
 
-// As bn_gated_norm, as int8, one block for each row: values, scales, sums, block and shared as bn_add_norm_quantize.
+// As bn_gated_norm, as int8, one block per row. Values, scales, sums, block and shared: as bn_add_norm_quantize.
 BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps,
     int8_t *values, float *scales, int *sums, int cols, int stride, int rotation, float factor) {
     let_next_begin();
@@ -589,8 +592,8 @@ BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation
     store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
-// Undoes the rotation of rows of an embedding, times a scale, in place. x [rows, cols]; rotation and factor as for
-// bn_add_norm_quantize, rotation 2 or more. Grid, block and shared: as bn_add_rms_norm.
+// Undoes the rotation of rows of an embedding and multiplies them by a scale, in place. x [rows, cols]; rotation and
+// factor as for bn_add_norm_quantize, with rotation at least 2. Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL_OF(ROW_MOST, unrotate_rows)(float *x, int rotation, float factor, float scale, int cols) {
     begin_kernel();
     BN_SHARED(shared);
@@ -605,9 +608,9 @@ BN_KERNEL_OF(ROW_MOST, unrotate_rows)(float *x, int rotation, float factor, floa
     });
 }
 
-// int8 with a scale for each 32 columns: scale = absmax / 127, value = x * (127 / absmax) rounded, 0 for NaN and where
-// absmax is 0. x, values [blocks, 32], scales and sums [blocks]; rows follow each other, so their number is of no
-// matter. Grid: enough blocks for a warp each. Block: any.
+// int8 with a scale for each 32 columns: scale = absmax / 127, value = x * (127 / absmax) rounded, 0 for NaN and if
+// absmax is 0. x, values [blocks, 32], scales and sums [blocks]. Rows are contiguous, so their number does not matter.
+// Grid: enough blocks for one warp per 32 columns. Block: any.
 BN_KERNEL(quantize_blocks32)(const float *x, int8_t *values, float *scales, int16_t *sums, size_t blocks) {
     begin_kernel();
     size_t block = static_cast<size_t>(blockIdx.x) * (blockDim.x / WARP) + static_cast<size_t>(warp());
@@ -616,7 +619,7 @@ BN_KERNEL(quantize_blocks32)(const float *x, int8_t *values, float *scales, int1
     }
     float value = x[block * WARP + lane()];
     float most = warp_max(larger_magnitude(0.0f, value));
-    // A subnormal block's is infinite.
+    // The inverse is infinite if the block's largest magnitude is a tiny subnormal number.
     float inverse = most == 0.0f ? 0.0f : div_rn(127.0f, most);
     int rounded = to_int8(value, inverse);
     values[block * WARP + lane()] = static_cast<int8_t>(rounded);
@@ -635,7 +638,7 @@ BN_KERNEL(quantize_blocks256)(const float *x, int8_t *values, float *scales, int
     if (block >= blocks) {
         return; // a whole warp
     }
-    // Eight columns for each lane.
+    // Each lane has eight columns.
     size_t at = block * WARP + static_cast<size_t>(lane());
     const float4 *from = reinterpret_cast<const float4 *>(x) + 2 * at;
     const float4 halves[] = {from[0], from[1]};

@@ -1,14 +1,15 @@
-// From rows of logits to tokens: the draws of src/sample, where a request sets no more than temperature, top_k, top_p and
-// min_p, which run in this order.
+// From rows of logits to tokens: the draws of src/sample for requests that set no more than temperature, top_k, top_p
+// and min_p, which apply in this order.
 //
-// What the filters keep is always a beginning of one order: greater logits first, and of equal ones the lower token. So a
-// limit in this order says what is left; it is packed anew from the row behind each filter, for sums of weights go by
-// 256 of what is left (src/kernels/rows/logits.rs).
+// The filters always keep a prefix of one order: larger logits first, the lower token first among equals. So a limit in
+// this order describes what is left. After each filter it is packed from the row again, since sums of weights go by 256
+// of the remaining logits (src/kernels/rows/logits.rs).
 //
-// The sums that decide a draw have the CPU's order. So has top_p's where the CPU sorts at most `FEW` tokens; else its sums
-// in f64 have another order here, and where one comes as close to top_p as its rounding, one token more or less is kept.
+// The sums that decide a draw follow the CPU's order. So do the sums of top_p where the CPU sorts at most `FEW` tokens.
+// Otherwise its sums in f64 have another order here, and if a sum is within a rounding error of top_p, one token more
+// or less is kept.
 //
-// Log probabilities are the host's to compute, of the sum of weights that it would have, and of logits.
+// The host computes log probabilities, from logits and from the same sum of weights that it would compute itself.
 
 #include "board.cuh"
 #include "philox.cuh"
@@ -18,19 +19,19 @@
 
 namespace sampling {
 
-// Values that have a top in common, and logits whose weights are summed in f32, in 16 lanes.
+// Logits that share a maximum, and logits whose weights are summed in f32, in 16 lanes.
 constexpr int TOP = 128;
 constexpr int PART = 256;
 constexpr int LANES = 16;
-// So many are sorted.
+// The most tokens that are sorted.
 constexpr int FEW = 2048;
-// So many of the first mostly have a share of the mass.
+// This many of the first tokens usually have the wanted share of the mass.
 constexpr int GUESS = 256;
-// Powers of 2 from there down are 0.
+// Powers of 2 up to this exponent count as 0.
 constexpr float LOWEST = -127.0f;
 constexpr float LOG2_E = 1.44269504088896340736f;
 
-// The block's shared memory.
+// The block's layout of shared memory.
 struct Room {
     Board *board;
     // [FEW]
@@ -48,7 +49,7 @@ BN_DEVICE Room room_of(unsigned char *shared) {
             reinterpret_cast<double *>(shared + LIST_BYTES + WEIGHTS_BYTES + sizeof(Board))};
 }
 
-// Where something stands in the order of what is likely: lower places come first.
+// Returns a key in the order of likelihood: more likely tokens have smaller keys.
 BN_DEVICE uint64_t place_of(float logit, uint32_t at) {
     return static_cast<uint64_t>(~ascending(logit)) << 32 | at;
 }
@@ -59,13 +60,13 @@ BN_DEVICE float logit_at(uint64_t place) {
 
 constexpr uint64_t NOWHERE = ~static_cast<uint64_t>(0);
 
-// What makes weights of logits: e^((x - max) / temperature).
+// How logits become weights: e^((x - max) / temperature).
 struct Scale {
     float max;
     float slope;
 };
 
-// 2^x for x from `LOWEST` to 0, with the bits of the CPU's.
+// Returns 2^x for x from `LOWEST` to 0, with the CPU's bits.
 BN_DEVICE float exp2_neg(float x) {
     constexpr float ROUND = 12582912.0f;
     float shifted = add_rn(x, ROUND), r = add_rn(x, -add_rn(shifted, -ROUND));
@@ -83,7 +84,7 @@ BN_DEVICE float weight_of(Scale scale, float logit) {
     return exp2_neg(power > LOWEST ? power : LOWEST);
 }
 
-// Sorts the first `count` of the list, and leaves NOWHERE behind them.
+// Sorts the first `count` elements of the list and fills it with NOWHERE up to a power of two.
 BN_DEVICE void sort(uint64_t *list, int count) {
     int size = 1, own = static_cast<int>(threadIdx.x);
     while (size < count) {
@@ -108,26 +109,26 @@ BN_DEVICE void sort(uint64_t *list, int count) {
     sync_block();
 }
 
-// What is left of a row: `logits`, and of each its token, or none where it is the whole row.
+// The remaining part of a row: its logits, and their tokens, or null for the whole row.
 struct Left {
     const float *logits;
     const uint32_t *tokens;
     int count;
 };
 
-// How far down the order a number of tokens or a share of the mass reaches.
+// Finds how far down the order a number of tokens or a share of the mass reaches.
 struct Search {
     Room room;
     Left left;
     Scale scale;
-    // Each token weighs 1.
+    // Whether each token weighs 1.
     bool counts;
 
     __device__ __forceinline__ double weight(float logit) const {
         return counts ? 1.0 : static_cast<double>(weight_of(scale, logit));
     }
 
-    // A logit that at least `guess` reach, if there are as many tops that are possible.
+    // Returns a logit that at least `guess` logits reach, if that many groups have a possible maximum.
     __device__ __forceinline__ float bar(int guess) const {
         int tops = (left.count + TOP - 1) / TOP;
         for (int n = warp(); n < tops; n += WARPS) {
@@ -150,7 +151,7 @@ struct Search {
         return found;
     }
 
-    // The first of the sorted list at which the running sum reaches `wanted`; NOWHERE if none does.
+    // Returns the first element of the sorted list at which the running sum reaches `wanted`, or NOWHERE.
     __device__ __forceinline__ uint64_t cut(int count, double wanted) const {
         for (int n = static_cast<int>(threadIdx.x); n < count; n += THREADS) {
             room.weights[n] = static_cast<float>(weight(logit_at(room.list[n])));
@@ -168,7 +169,7 @@ struct Search {
         return found < 0 ? NOWHERE : room.list[found];
     }
 
-    // What all weigh whose number is at least `number`; all of them are possible.
+    // Returns the weight of all logits whose number in ascending order is at least `number`. All of them are possible.
     __device__ __forceinline__ double sum_from(uint32_t number) const {
         double sum = 0.0;
         for (int at = static_cast<int>(threadIdx.x); at < left.count; at += THREADS) {
@@ -177,7 +178,7 @@ struct Search {
         return block_sum(room.board, sum);
     }
 
-    // As `reach`, by bisection of the floats: where too many would have to be sorted.
+    // As `reach`, by bisection over the floats, for cases with too many tokens to sort.
     __device__ __forceinline__ uint64_t narrow(double wanted) const {
         uint32_t low = ascending(-FLT_MAX), high = ascending(scale.max) + 1;
         if (sum_from(low) < wanted) {
@@ -203,8 +204,8 @@ struct Search {
         return place_of(from_ascending(low), static_cast<uint32_t>(room.board->found));
     }
 
-    // Sorts those above a bar that at least `guess` reach, or all that are possible. How many they are; more than FEW are not
-    // sorted.
+    // Sorts the logits above a bar that at least `guess` reach, or all possible ones. Returns their number. More than
+    // FEW are not sorted.
     __device__ __forceinline__ int first(int guess) const {
         float low = left.count <= FEW ? -FLT_MAX : bar(guess);
         int count = compact(room.board, left.count, FEW, [&](int at) { return left.logits[at]; },
@@ -216,7 +217,8 @@ struct Search {
         return count;
     }
 
-    // The last place of the fewest first ones that weigh at least `wanted`, or NOWHERE. `guess`: so many may do.
+    // Returns the last place of the shortest prefix that weighs at least `wanted`, or NOWHERE. `guess`: its likely
+    // length.
     __device__ __forceinline__ uint64_t reach(double wanted, int guess) const {
         if ((guess < left.count ? guess : left.count) <= FEW) {
             int count = first(guess);
@@ -231,7 +233,7 @@ struct Search {
     }
 };
 
-// A row, and where what is left of it is packed.
+// A row, and the memory where its remaining part is packed.
 struct Row {
     Room room;
     const float *logits;
@@ -240,7 +242,7 @@ struct Row {
     uint32_t *tokens;
 };
 
-// Packs what stands at `last` and before it, if that is less than up to `limit`, which it becomes. Both are places of tokens.
+// Packs the tokens up to place `last`, if that is before `limit`, and lowers `limit` to it. Both are places of tokens.
 BN_DEVICE void keep(const Row &row, Left &left, uint64_t last, uint64_t &limit) {
     if (last >= limit) {
         return;
@@ -257,7 +259,7 @@ BN_DEVICE void keep(const Row &row, Left &left, uint64_t last, uint64_t &limit) 
     left = {row.packed, row.tokens, count};
 }
 
-// The place of the token at a place of `left`.
+// Converts a place in `left` to the token's place.
 BN_DEVICE uint64_t token_place(const Left &left, uint64_t place) {
     if (place == NOWHERE || left.tokens == nullptr) {
         return place;
@@ -265,7 +267,8 @@ BN_DEVICE uint64_t token_place(const Left &left, uint64_t place) {
     return (place >> 32 << 32) | left.tokens[static_cast<uint32_t>(place)];
 }
 
-// What all that is left weighs, and each PART of it to `masses`: sixteen lanes in f32, then a tree and a sum in f64.
+// Returns the weight of what is left, and stores that of each PART in `masses`: sixteen lanes in f32, then a tree and a
+// sum in f64.
 BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
     constexpr int EACH = PART / LANES, GROUPS = THREADS / LANES;
     int parts = (left.count + PART - 1) / PART, own = static_cast<int>(threadIdx.x) % LANES;
@@ -273,7 +276,7 @@ BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
         BN_UNROLL
         for (int n = 0; n < EACH; n++) {
             int at = PART * part + LANES * n + own;
-            // It weighs nothing.
+            // -infinity weighs nothing.
             x[n] = at < left.count ? left.logits[at] : -INFINITY;
         }
     };
@@ -308,8 +311,8 @@ BN_DEVICE double weigh(const Room &room, const Left &left, Scale scale) {
     return from_first(&room.board->mass, mass);
 }
 
-// The first token at which the running sum of weights passes `u` of their mass; where rounding leaves it short at the end,
-// the last one with any weight.
+// Returns the first token at which the running sum of weights exceeds `u` of the total; if rounding leaves the sum
+// short, the last token with a weight.
 BN_DEVICE int draw(const Room &room, const Left &left, Scale scale, double u) {
     double rest = mul_rn(u, weigh(room, left, scale));
     int from = 0, last = 0, parts = (left.count + PART - 1) / PART;
@@ -342,7 +345,7 @@ BN_DEVICE int draw(const Room &room, const Left &left, Scale scale, double u) {
     return left.tokens != nullptr ? static_cast<int>(left.tokens[last]) : last;
 }
 
-// What top-k, top-p and min-p leave of a row.
+// Applies top-k, top-p and min-p to a row.
 BN_DEVICE Left filtered(const Row &row, Scale scale, float temperature, int top_k, float top_p, float min_p_log) {
     Left left = {row.logits, nullptr, row.vocab};
     uint64_t limit = NOWHERE;
@@ -362,10 +365,10 @@ BN_DEVICE Left filtered(const Row &row, Scale scale, float temperature, int top_
     return left;
 }
 
-// What changes the logit of one token.
+// A change to the logit of one token.
 struct Edit {
     unsigned token;
-    // 0: no penalties; else the output has it count - 1 times.
+    // 0: no penalties. Otherwise the token occurs count - 1 times in the output.
     unsigned count;
     float bias;
 };
@@ -374,7 +377,7 @@ struct Penalties {
     float repetition, frequency, presence;
 };
 
-// As src/sample/adjust.rs does it.
+// As in src/sample/adjust.rs.
 BN_DEVICE float edited(float logit, const Edit &edit, const Penalties &penalties) {
     logit = fminf(add_rn(logit, edit.bias), FLT_MAX);
     if (edit.count == 0) {
@@ -388,25 +391,25 @@ BN_DEVICE float edited(float logit, const Edit &edit, const Penalties &penalties
     return fminf(logit, FLT_MAX);
 }
 
-// How a row's token is drawn, and what is reported of the row.
+// How to draw a row's token, and what to report about the row.
 struct Draw {
     unsigned long long seed, position;
-    // 0: the most likely token.
+    // 0: take the most likely token.
     float temperature;
-    // 0: all.
+    // 0: no limit.
     int top_k;
-    // 1: all.
+    // 1: no limit.
     float top_p;
-    // The natural logarithm of min_p in f32; -infinity: all.
+    // The natural logarithm of min_p in f32; -infinity: no limit.
     float min_p_log;
     Penalties penalties;
-    // The first of the row's edits and their end, each of another token below `vocab`.
+    // Range of the row's edits. Each is of a different token below `vocab`.
     unsigned edits, edits_end;
-    // So many of the most likely tokens are reported, at most `THREADS`; below 0: nothing is.
+    // The number of most likely tokens to report, at most `THREADS`; below 0: no report.
     int tops;
-    // The first of the tokens that are reported besides, and their end.
+    // Range of further tokens to report.
     unsigned listed, listed_end;
-    // Where the report is, in `Likely`.
+    // Offset of the report, in `Likely`.
     unsigned report;
 };
 
@@ -415,22 +418,22 @@ struct Likely {
     float logit;
 };
 
-// What log probabilities are made of, of the row before edits: `tops`, then the listed ones, stand behind it as `Likely`.
+// The data for log probabilities, of the row before edits. Followed by `tops` and then the listed tokens, as `Likely`.
 struct Report {
-    // What all logits weigh at temperature 1.
+    // The weight of all logits at temperature 1.
     double mass;
-    // The greatest logit, and that of the token that was drawn.
+    // The largest logit, and the drawn token's logit.
     float max, logit;
 };
 
 constexpr unsigned NO_TOKEN = 0xFFFFFFFFu;
 
-// The `count` most likely tokens to `to`, in order; those that are impossible last, NO_TOKEN where there are no more.
+// Writes the `count` most likely tokens in order: impossible ones last, then NO_TOKEN if the vocabulary has no more.
 BN_DEVICE void report_tops(const Row &row, Scale scale, int count, Likely *to) {
     Search search = {row.room, {row.logits, nullptr, row.vocab}, scale, true};
     int own = static_cast<int>(threadIdx.x), found = search.first(count);
     if (found < count || found > FEW) {
-        // Many are alike, or some parts of the row have several of them.
+        // Many logits are equal, or some parts of the row contain several of the largest.
         uint64_t last = search.narrow(static_cast<double>(count)), least = place_of(-FLT_MAX, NO_TOKEN);
         last = last < least ? last : least;
         found = compact(row.room.board, row.vocab, FEW,
@@ -457,7 +460,7 @@ BN_DEVICE void report_tops(const Row &row, Scale scale, int count, Likely *to) {
     }
 }
 
-// What `draw` asks for, of a row whose greatest logit is `max`, to where `to` begins.
+// Writes the report that `draw` asks for. `max` is the row's largest logit.
 BN_DEVICE void report(const Row &row, const Draw &draw, float max, int token, const unsigned *listed, Likely *to) {
     Scale scale = {max, LOG2_E};
     double mass = weigh(row.room, {row.logits, nullptr, row.vocab}, scale);
@@ -475,10 +478,10 @@ BN_DEVICE void report(const Row &row, const Draw &draw, float max, int token, co
     }
 }
 
-// Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows], as `draws` [rows] say: negative where the row
-// holds NaN (-1), +infinity (-2) or nothing but -infinity (-3), or edits leave nothing else (-4); then nothing is reported.
-// Rows and `edits` may be changed. `packed` and `packed_tokens` [rows, vocab]: room. `vocab` at most 262144.
-// Grid rows, block 512, shared bytes 24576 + 336 + 8 * (vocab / 256, rounded up).
+// Draws a token for each row of `logits` [rows, vocab] into `tokens` [rows], as `draws` [rows] say. A token is negative
+// if the row holds NaN (-1), +infinity (-2) or only -infinity (-3), or if edits leave only -infinity (-4); then nothing
+// is reported. Rows and `edits` may change. `packed` and `packed_tokens` [rows, vocab] are scratch memory. `vocab` is
+// at most 262144. Grid: rows. Block: 512. Shared bytes: 24576 + 336 + 8 * (vocab / 256, rounded up).
 BN_KERNEL_FOR(512, 1, sample)(int *tokens, Likely *reports, float *logits, float *packed, unsigned *packed_tokens,
                           const Draw *draws, Edit *edits, const unsigned *listed, int vocab) {
     begin_kernel();
@@ -486,7 +489,7 @@ BN_KERNEL_FOR(512, 1, sample)(int *tokens, Likely *reports, float *logits, float
     static_assert(sizeof(Draw) == 72 && sizeof(Report) == 2 * sizeof(Likely), "as the host has them");
     BN_SHARED(shared);
     Room room = room_of(shared);
-    // Asked for before the row is.
+    // Loaded before the row.
     const Draw how = draws[blockIdx.x];
     size_t at = blockIdx.x * static_cast<size_t>(vocab);
     Row row = {room, logits + at, vocab, packed + at, packed_tokens + at};
@@ -501,7 +504,7 @@ BN_KERNEL_FOR(512, 1, sample)(int *tokens, Likely *reports, float *logits, float
         }
         for (unsigned i = how.edits + threadIdx.x; i < how.edits_end; i += blockDim.x) {
             Edit edit = edits[i];
-            // The bias makes room for the logit before.
+            // The edit's bias is replaced by the original logit.
             edits[i].bias = logits[at + edit.token];
             logits[at + edit.token] = edited(edits[i].bias, edit, how.penalties);
         }

@@ -1,24 +1,25 @@
-// Products of int8 activations with a scale for each row and ternary weights with a scale for each 256 columns (TQ2_0): of 1
-// to 8 rows of activations as in gemv.cu, of more as in gemm.cu.
+// Products of int8 activations with one scale per row and ternary weights with a scale for each 256 columns (TQ2_0):
+// for 1 to 8 rows of activations as in gemv.cu, for more as in gemm.cu.
 //
-// A block of 256 is one exact sum of integers. It is multiplied by its scale, then added to the row's sum, each rounded, as
-// `dot_scaled` of src/kernels/gemm/ternary has it; the activation's scale divides the whole.
+// A block of 256 columns is one exact sum of integers. It is multiplied by its scale and added to the row's sum, with
+// two roundings, as in `dot_scaled` of src/kernels/gemm/ternary. In the end the sum is divided by the activations'
+// scale.
 //
-// Floor: as there. 2560 x 6912 weights are 4.6 MB, 1.4 us on an H100 at 3.35 TB/s.
+// Lower bound: as in gemv.cu. 2560 x 6912 weights are 4.6 MB, 1.4 us on an H100 at 3.35 TB/s.
 #include "products.cuh"
 #include "tiles.cuh"
 
 namespace {
 
-// 32s of columns of a block, and one more sum than a warp's, as `SHARES` of gemv.cu.
+// Groups of 32 columns in a block, and the stride of sums, padded as `SHARES` of gemv.cu.
 constexpr int SCALED_PARTS = 8, SCALED_SUMS = WARP + 1;
 
-// Four codes as weights, -1 to 1.
+// Converts four codes to weights of -1 to 1.
 BN_DEVICE uint32_t less_one(uint32_t codes) {
     return (codes + 0x7f7f7f7fu) ^ 0x80808080u;
 }
 
-// The scale of block `block` of row `row`, or of the last.
+// Returns the scale of block `block` of row `row`, or of the last row.
 BN_DEVICE uint16_t scale_of(const Blocks &p, int row, int block) {
     return p.scales[static_cast<int64_t>(row_or_last(row, p.rows)) * (p.cols / 256) + block];
 }
@@ -27,7 +28,7 @@ BN_DEVICE void write_scaled(const Blocks &p, int t, int row, float sum) {
     write(p, t, row, div_rn(sum, p.x_scales[t]));
 }
 
-// 32 columns of R rows of weights with T rows of x, to `sums[r * T + t]`'s place for this lane.
+// Multiplies 32 columns of R rows of weights with T rows of x, into this lane's place of `sums[r * T + t]`.
 template <int T, int R>
 BN_DEVICE void scaled_sums(const Blocks &p, const Planes<TQ2_0> &planes, int first, int b, int *sums) {
     Codes<TQ2_0> codes[R];
@@ -50,8 +51,8 @@ BN_DEVICE void scaled_sums(const Blocks &p, const Planes<TQ2_0> &planes, int fir
     }
 }
 
-// T >= tokens rows of x, R rows of weights for each warp. Each lane takes 32 columns, four blocks together; then a lane for
-// each output adds those up in their order.
+// T >= tokens rows of x, R rows of weights per warp. Each lane takes 32 columns, so that a warp takes four blocks. Then
+// one lane per output adds the blocks in order.
 template <int T, int R>
 BN_DEVICE void scaled_gemv(const Blocks &p) {
     static_assert(T * R <= WARP, "a lane for each output");
@@ -102,7 +103,7 @@ BN_DEVICE void scaled_step(const unsigned char *x, const unsigned char *codes, t
     }
 }
 
-// Adds a block of 256 to the sums, and clears its integers.
+// Adds a block of 256 columns to the sums and clears its integers.
 template <class Tile>
 BN_DEVICE void end_scaled(const uint16_t (&scales)[Tile::RIGHTS * 2], typename Tile::Dots &dots,
     typename Tile::Sums &sums) {
@@ -129,7 +130,7 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
     auto codes = StagedCodes<TQ2_0, Tile>::of(p, planes, output0);
     typename Tile::Dots dots = {};
     typename Tile::Sums sums = {};
-    // Two steps are a block. Its scales are on their way while they are computed.
+    // Two steps are a block. The scales are loaded while the block is computed.
     uint16_t scales[Tile::RIGHTS * 2] = {};
     prefetch_tile<TQ2_0, Tile>(p, planes, output0);
     pipeline<Tile>(
@@ -154,15 +155,15 @@ BN_DEVICE void scaled_gemm(const Blocks &p) {
 
 } // namespace
 
-// `bn_tq2_0_gemv_T`: at most T rows of int8 with a scale each, times TQ2_0 (`Blocks`; x_scales [tokens], x_sums are not read).
-// Block: 128, grid: ceil(rows / 16) of each matrix, shared memory: 2112 T bytes.
+// `bn_tq2_0_gemv_T`: at most T rows of int8 with a scale each, times TQ2_0 (`Blocks` with x_scales [tokens]; x_sums is
+// not read). Block: 128. Grid: ceil(rows / 16) for each matrix. Shared memory: 2112 T bytes.
 #define BN_SCALED_GEMV(T) BN_BLOCKS_KERNEL(BN_GEMV(tq2_0_gemv_##T), blockIdx.x, 16, scaled_gemv<T, 4>)
 BN_SCALED_GEMV(1)
 BN_SCALED_GEMV(2)
 BN_SCALED_GEMV(4)
 BN_SCALED_GEMV(8)
 
-// `bn_tq2_0_gemm`: the same, of any number of tokens, by tiles as in gemm.cu. Shared memory: of 64 x 128 36864 bytes, of
-// 32 x 32 30720.
+// `bn_tq2_0_gemm`: the same for any number of tokens, by tiles as in gemm.cu. Shared memory: 36864 bytes for 64 x 128,
+// 30720 for 32 x 32.
 BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm_64x128), blockIdx.y, LargeTile::OUTPUTS, scaled_gemm<LargeTile>)
 BN_BLOCKS_KERNEL(BN_GEMM(tq2_0_gemm_32x32), blockIdx.y, SmallTile::OUTPUTS, scaled_gemm<SmallTile>)

@@ -1,34 +1,34 @@
-// A warp's part of attention: the online softmax of its queries over positions that its block has staged.
+// One warp's part of attention: the online softmax of its queries over the positions that its block has staged.
 #pragma once
 
 #include "work.cuh"
 
 namespace attention {
 
-// Elements of a head that a warp's lanes have 2 each of.
+// Elements of a head that a warp covers with 2 per lane.
 constexpr int COLUMNS = 2 * WARP;
 
 struct alignas(16) Four {
     float x[4];
 };
 
-// The block's shared memory.
+// The block's layout of shared memory.
 struct Stage {
     unsigned char *keys;
     unsigned char *values;
     // [warps * N, q_stride]
     float *q;
     int q_stride;
-    // [64, N] of this warp
+    // [64, N], this warp's part
     float *weights;
-    // Of each query; -1 where a warp has none.
+    // [warps * N], the position of each query; -1 where a warp has no query
     int *positions;
     int key_stride;
     int value_stride;
 };
 
-// The online softmax of a warp's N queries. A lane has elements 64 i + 2 lane() and the next of the weighted sums of
-// values, and 2 of the 16 sums of weights, from 2 (lane() % 8) on.
+// The online softmax of a warp's N queries. A lane holds elements 64 i + 2 lane() and the next one of the weighted sum
+// of values, and 2 of the 16 sums of weights, starting at 2 (lane() % 8).
 template <int N, int D> struct State {
     float values[N][2 * D];
     float sums[N][2];
@@ -46,7 +46,7 @@ template <int N, int D> struct State {
     }
 };
 
-// Scores of 2 positions, from 2 lane() on, for each query. Those that nobody sees are computed of what stands there.
+// Computes the scores of positions 2 lane() and 2 lane() + 1 for each query, also where the query does not see them.
 template <int KIND, int N> BN_DEVICE void score(const Stage &stage, int head_dim, float (&dots)[N][2]) {
     constexpr int BYTES = ELEMENT_BYTES<KIND>;
     const unsigned char *key = stage.keys + lane() / 8 * stage.key_stride + 2 * (lane() % 8) * BYTES;
@@ -82,7 +82,7 @@ template <int KIND, int N> BN_DEVICE void score(const Stage &stage, int head_dim
     }
 }
 
-// Adds the weights of the span's 4 tiles, of which each lane has 2 (0 where nothing is seen), to the 16 sums.
+// Adds the weights of the span's 4 tiles to the 16 sums. Each lane has 2 weights, 0 for positions that are not seen.
 BN_DEVICE void add_weights(float (&sums)[2], float keep, const float (&weights)[2]) {
     BN_UNROLL
     for (int e = 0; e < 2; e++) {
@@ -94,7 +94,7 @@ BN_DEVICE void add_weights(float (&sums)[2], float keep, const float (&weights)[
     }
 }
 
-// Makes weights of scores: they go to the stage, times the scales of an int8 V.
+// Turns scores into weights, multiplies them by the scales of an int8 V and stages them.
 template <int KIND, int N, int D>
 BN_DEVICE void softmax(const Stage &stage, int head_dim, const Part (&parts)[N], const float (&dots)[N][2],
                        State<N, D> &state) {
@@ -111,7 +111,7 @@ BN_DEVICE void softmax(const Stage &stage, int head_dim, const Part (&parts)[N],
                 const unsigned char *keys = stage.keys + tile * stage.key_stride;
                 weights[e] = mul_rn(weights[e], tile_scale(keys, at % TILE + e, head_dim));
             }
-            // A NaN leaves the maximum as it was and reaches the output through its weight.
+            // A NaN does not change the maximum. It reaches the output through its weight.
             high = sees[e] && weights[e] > high ? weights[e] : high;
         }
         high = warp_max(high);
@@ -136,8 +136,8 @@ BN_DEVICE void softmax(const Stage &stage, int head_dim, const Part (&parts)[N],
     }
 }
 
-// Adds the weighted values of positions `from..to`; where CHECK, to the queries that see them: what nobody has written may
-// be NaN.
+// Adds the weighted values of positions `from..to`. With CHECK, only for queries that see the position, since unwritten
+// memory may hold NaN.
 template <int KIND, int N, int D, bool CHECK>
 BN_DEVICE void add_values(const Stage &stage, int head_dim, Part at, const Part (&parts)[N], State<N, D> &state) {
     constexpr int BYTES = ELEMENT_BYTES<KIND>;
@@ -167,7 +167,7 @@ BN_DEVICE void add_values(const Stage &stage, int head_dim, Part at, const Part 
     }
 }
 
-// The weighted values of a span: what all of the warp's queries see, in one go between the edges.
+// Adds the weighted values of a span. Only positions at the edges, which not all queries see, need checks.
 template <int KIND, int N, int D>
 BN_DEVICE void weigh(const Stage &stage, int head_dim, const Part (&parts)[N], State<N, D> &state) {
     Part all = {SPAN, 0}, common = {0, SPAN};
@@ -188,7 +188,7 @@ BN_DEVICE void weigh(const Stage &stage, int head_dim, const Part (&parts)[N], S
     add_values<KIND, N, D, true>(stage, head_dim, {common.to, all.to}, parts, state);
 }
 
-// Adds the next piece of what a query sees to its total.
+// Merges the next piece into a query's total.
 template <int N, int D, int M> BN_DEVICE void merge(State<N, D> &total, const State<M, D> &piece, int n, int m) {
     float high = piece.max[m] > total.max[n] ? piece.max[m] : total.max[n];
     float a = decay(total.max[n], high), b = decay(piece.max[m], high);
@@ -205,7 +205,7 @@ template <int N, int D, int M> BN_DEVICE void merge(State<N, D> &total, const St
 
 // Writes a query's output.
 template <int N, int D> BN_DEVICE void finish(const State<N, D> &state, int n, int head_dim, float *out) {
-    // Lanes that differ by 4 have sums that are 8 apart.
+    // Lanes 4 apart hold sums that are 8 apart.
     float low = add_rn(state.sums[n][0], shfl_xor(state.sums[n][0], 4));
     float high = add_rn(state.sums[n][1], shfl_xor(state.sums[n][1], 4));
     float total = add_rn(low, high);

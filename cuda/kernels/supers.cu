@@ -1,28 +1,28 @@
-// Products with super-blocks, the K-quants: of 1 to 8 rows of activations as in gemv.cu, of more as in gemm.cu.
+// Products with super-blocks, the K-quants: for 1 to 8 rows of activations as in gemv.cu, for more as in gemm.cu.
 //
-// A super-block's 256 columns are one sum of integers: each group's products times its scale, and what the codes are too
-// large by. One fused product adds it to the row's sum, a second one the minima. Both integers are exact, in any order; the
-// first may be beyond 2^24, and is rounded as it becomes a float, as the CPU's is.
+// The 256 columns of a super-block are one integer sum: the products of each group times its scale, minus the offset of
+// the codes. One fused multiply-add adds it to the row's sum, a second one the minima. Both integers are exact in any
+// order. The first may exceed 2^24 and is rounded when it becomes a float, as on the CPU.
 //
-// Floor: as there. 2560 x 6912 weights are 10.2 MB as Q4_K, 3 us on an H100 at 3.35 TB/s, and 14.5 MB and 4.3 us as Q6_K; 2.7
-// and 4.1 bytes in 256 columns more than their files have, for scales and minima in whole bytes. Prompts: for each 32 columns
-// of an output one integer multiplication (two where a group is 16 columns), 64 a clock and SM: 0.7 G for 512 tokens of such
-// a product, 50 us at 15 T a second.
+// Lower bound: as in gemv.cu. 2560 x 6912 weights are 10.2 MB as Q4_K, 3 us on an H100 at 3.35 TB/s, and 14.5 MB and
+// 4.3 us as Q6_K. Per 256 columns these are 2.7 and 4.1 bytes more than in the files, since scales and minima take
+// whole bytes. Prompts: one integer multiplication for each 32 columns of an output (two where a group has 16 columns),
+// 64 per clock and SM: 0.7 G for 512 tokens of such a product, 50 us at 15 T a second.
 #include "products.cuh"
 #include "tiles.cuh"
 
 namespace {
 
-// 32 columns' share of a super-block: products, and sums of activations times their minima.
+// The part of 32 columns in a super-block's sums: products, and sums of activations times minima.
 struct alignas(8) Partial {
     int dot, low;
 };
-// As `SHARES` of gemv.cu.
+// Padded as `SHARES` of gemv.cu.
 constexpr int PARTIALS = WARP + 1;
 // Blocks of 32 columns in a super-block.
 constexpr int SUPER = 8;
 
-// Of 32 columns, with the sums of their first sixteen activations and the others.
+// Computes the part of 32 columns; `sums` are the sums of their first sixteen activations and of the others.
 template <class Format>
 BN_DEVICE Partial partial(const Codes<Format> &codes, const Group &group, const uint32_t (&x)[8], const int (&sums)[2]) {
     int dots[2] = {-Format::OFFSET * sums[0], -Format::OFFSET * sums[1]};
@@ -39,7 +39,7 @@ BN_DEVICE Partial partial(const Codes<Format> &codes, const Group &group, const 
     }
 }
 
-// Block `b` of R rows of weights with T rows of x, to `partials[r * T + t]`'s place for this lane.
+// Multiplies block `b` of R rows of weights with T rows of x, into this lane's place of `partials[r * T + t]`.
 template <class Format, int T, int R>
 BN_DEVICE void super_partials(const Blocks &p, const Planes<Format> &planes, int first, int b, Partial *partials) {
     int blocks = p.cols / 32;
@@ -64,7 +64,7 @@ BN_DEVICE void super_partials(const Blocks &p, const Planes<Format> &planes, int
     }
 }
 
-// The scales of a super-block of an output.
+// The scales of a super-block for one output of a token.
 struct Ends {
     float d, min, x;
 };
@@ -77,15 +77,15 @@ BN_DEVICE Ends super_ends(const Blocks &p, int t, int row, int super) {
     return ends;
 }
 
-// Adds a super-block; `dot` has its offset already.
+// Adds a super-block to a sum. The offset is already subtracted from `dot`.
 template <class Format>
 BN_DEVICE float add_super(float sum, int dot, int low, const Ends &ends) {
     sum = fma_rn(static_cast<float>(dot), mul_rn(ends.d, ends.x), sum);
     return Format::MINIMA ? fma_rn(static_cast<float>(low), -mul_rn(ends.min, ends.x), sum) : sum;
 }
 
-// T >= tokens rows of x, R rows of weights for each warp. Each lane takes one of 32 blocks, four super-blocks together; then
-// a lane for each output adds those up in their order.
+// T >= tokens rows of x, R rows of weights per warp. Each lane takes one of 32 blocks, so that a warp takes four
+// super-blocks. Then one lane per output adds the super-blocks in order.
 template <class Format, int T, int R>
 BN_DEVICE void super_gemv(const Blocks &p) {
     static_assert(T * R <= WARP, "a lane for each output");
@@ -100,7 +100,7 @@ BN_DEVICE void super_gemv(const Blocks &p) {
     float sum = 0.0f;
     for (int start = 0; start < supers; start += SUPERS) {
         int count = min(SUPERS, supers - start);
-        // On their way while the products are computed.
+        // Loaded while the products are computed.
         Ends ends[SUPERS];
         BN_UNROLL
         for (int s = 0; s < SUPERS; s++) ends[s] = super_ends<Format>(p, t, row, min(start + s, supers - 1));
@@ -122,15 +122,15 @@ BN_DEVICE void super_gemv(const Blocks &p) {
     if (lane() < T * R && t < p.tokens && row < p.rows) write(p, t, row, sum);
 }
 
-// What is staged of a super-block beside its columns: the groups of outputs, the sums of tokens, and scales.
+// Staged for each super-block beside its columns: groups of the outputs, sums of the tokens, and scales.
 template <class Tile>
 struct Beside {
     unsigned char groups[Tile::OUTPUTS * 16], x_sums[Tile::TOKENS * 32];
     float x[Tile::TOKENS], d[Tile::OUTPUTS], min[Tile::OUTPUTS];
 };
 
-// A thread's share of the scales, on its way to shared memory: thread i has those of output i and token i. As they were
-// read, since the first use waits.
+// A thread's share of the scales on the way to shared memory: thread i has those of output i and token i, unconverted,
+// since the first use waits.
 struct RawEnds {
     uint32_t both;
     float x;
@@ -153,7 +153,7 @@ BN_DEVICE void store_ends(Beside<Tile> &to, const RawEnds &ends) {
     to.min[i] = half_to_float(static_cast<uint16_t>(ends.both >> 16));
 }
 
-// Adds the products of block `slice` of a step, which is the super-block's `block`.
+// Adds the products of block `slice` of a step, which is block `block` of the super-block.
 template <class Format, class Tile>
 BN_DEVICE void super_step(const unsigned char *x, const unsigned char *codes, const unsigned char *groups, int slice,
     int block, typename Tile::Dots &dots) {
@@ -187,7 +187,7 @@ BN_DEVICE void super_step(const unsigned char *x, const unsigned char *codes, co
     }
 }
 
-// What four groups' sums of activations are multiplied with: their minima, or their scales. `bits` are those of two blocks.
+// Returns the factors of four groups' sums of activations: their minima, or their scales. `bits` belong to two blocks.
 template <class Format>
 BN_DEVICE uint32_t group_bytes(uint32_t bits) {
     if (!Format::MINIMA) return bits;
@@ -195,7 +195,7 @@ BN_DEVICE uint32_t group_bytes(uint32_t bits) {
     return (bits >> 8 & 0xff) * 0x0101u | (bits >> 24) * 0x01010000u;
 }
 
-// Four sums as int8, of which they are `low + 128 high`.
+// Splits four sums into int8 parts with sum = low + 128 high.
 BN_DEVICE void split_sums(Words2 sums, uint32_t &low, uint32_t &high) {
     auto bytes = [](uint32_t a, uint32_t b, uint32_t mask) {
         a &= mask, b &= mask;
@@ -205,7 +205,7 @@ BN_DEVICE void split_sums(Words2 sums, uint32_t &low, uint32_t &high) {
     high = bytes(sums.word[0] >> 7, sums.word[1] >> 7, 0x00ff00ffu);
 }
 
-// Adds a super-block to the sums, and clears its integers.
+// Adds a super-block to the sums and clears its integers.
 template <class Format, class Tile>
 BN_DEVICE void end_super(const Beside<Tile> &beside, typename Tile::Dots &dots, typename Tile::Sums &sums) {
     constexpr int LEFTS = Tile::LEFTS;
@@ -242,7 +242,7 @@ BN_DEVICE void end_super(const Beside<Tile> &beside, typename Tile::Dots &dots, 
 template <class Format, class Tile>
 BN_DEVICE void super_gemm(const Blocks &p) {
     constexpr int STAGE = Tile::LEFT_BYTES + CODES_BYTES<Format, Tile>;
-    // Super-blocks, of two steps each, of which a step has a place in shared memory.
+    // Super-blocks of two steps each that have a step in shared memory.
     constexpr int SUPERS = Tile::STAGES / 2 + 1;
     BN_SHARED(memory);
     int token0 = static_cast<int>(blockIdx.x) * Tile::TOKENS, output0 = p.block * Tile::OUTPUTS;
@@ -259,7 +259,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
     RawEnds ends{};
     int steps = p.cols / STEP;
     prefetch_tile<Format, Tile>(p, planes, output0);
-    // What a super-block has beside its columns comes with its first step, but for scales.
+    // The data beside a super-block's columns is staged with its first step, except for scales.
     pipeline<Tile>(
         steps,
         [&](int step, int place) {
@@ -273,7 +273,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
         },
         [&](int step, int place) {
             bool last = step % 2 == 1;
-            // Others use them with the next step, which has a barrier of its own only where steps are alone.
+            // Other threads use them in the next step. It begins with a barrier only if units have one step.
             if (step == 0) {
                 store_ends(beside(0), ends);
                 if (Tile::UNIT > 1) sync_block();
@@ -295,11 +295,11 @@ BN_DEVICE void super_gemm(const Blocks &p) {
 } // namespace
 
 // `bn_TYPE_gemv_T`: at most T rows of int8 with a scale for each 256 columns and a sum for each 16, times super-blocks
-// (`Blocks`). Block: 128, grid: ceil(rows / 16) of each matrix, shared memory: 4224 T bytes.
+// (`Blocks`). Block: 128. Grid: ceil(rows / 16) for each matrix. Shared memory: 4224 T bytes.
 #define BN_SUPER_GEMV(name, Format, T)                                                                                 \
     BN_BLOCKS_KERNEL(BN_GEMV(name##_gemv_##T), blockIdx.x, 16, super_gemv<Format, T, 4>)
-// `bn_TYPE_gemm`: the same, of any number of tokens, by tiles as in gemm.cu. Shared memory for each bit of a code and beside
-// that: of 64 x 128 6144 and 35328 bytes, of 32 x 32 3072 and 32256.
+// `bn_TYPE_gemm`: the same for any number of tokens, by tiles as in gemm.cu. Shared memory, per bit of a code plus a
+// constant: for 64 x 128 6144 and 35328 bytes, for 32 x 32 3072 and 32256.
 #define BN_SUPERS(name, Format)                                                                                        \
     BN_SUPER_GEMV(name, Format, 1)                                                                                     \
     BN_SUPER_GEMV(name, Format, 2)                                                                                     \

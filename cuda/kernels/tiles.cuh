@@ -1,31 +1,30 @@
-// Tiles of the integer products in shared memory: staged by asynchronous copies of 16 bytes, read in fragments without bank
-// conflicts.
+// Tiles of the integer products in shared memory. They are staged by asynchronous copies of 16 bytes and read in
+// fragments without bank conflicts.
 #pragma once
 
 #include "products.cuh"
 
-// Where piece `piece` (16 bytes) of row `row` of a tile lies, whose rows have PIECES of them. The pieces of a row change
-// places with each other by its number, so that what lanes read together from neighboring rows, TOGETHER pieces of each,
-// lies in different banks.
+// Offset of 16-byte piece `piece` of row `row` in a tile with PIECES pieces per row. Pieces of a row are permuted by
+// the row's number, so that lanes that read TOGETHER pieces of each of several adjacent rows use different banks.
 template <int PIECES, int TOGETHER = 1>
 BN_DEVICE unsigned place(unsigned row, unsigned piece) {
-    constexpr unsigned ACROSS = PIECES < 8 ? PIECES : 8; // pieces of a row that are all in different banks
+    constexpr unsigned ACROSS = PIECES < 8 ? PIECES : 8; // pieces of a row that lie in different banks
     constexpr unsigned TURNS = ACROSS > TOGETHER ? ACROSS / TOGETHER : 1;
     return 16 * (row * PIECES + (piece ^ row * ACROSS / 8 % TURNS * TOGETHER));
 }
 
-// Some rows of a matrix in global memory, to be staged: PIECES pieces of ROWS rows in each step, by THREADS threads. A thread
-// has one piece of each of its rows.
+// Rows of a matrix in global memory that are staged: in each step PIECES pieces of ROWS rows, by THREADS threads. A
+// thread copies one piece of each of its rows.
 template <unsigned THREADS, unsigned ROWS, unsigned PIECES, int TOGETHER = 1>
 struct Staged {
     static_assert(THREADS % PIECES == 0 && THREADS / PIECES % 8 == 0, "all rows of a thread have the piece at one place");
     static constexpr unsigned APART = THREADS / PIECES; // a thread's rows
     const uint8_t *own; // this thread's first piece
     int64_t next;       // bytes from a row of this thread to the next one
-    int rows, bytes;    // rows of this thread that there are, and bytes of a row from `own` on
+    int rows, bytes;    // this thread's rows, and bytes of a row from `own` on
     unsigned to;
 
-    // Of `count` rows of `row_bytes`, a multiple of 16, from row `first` on.
+    // Stages `count` rows of `row_bytes` bytes, a multiple of 16, from row `first` on.
     BN_DEVICE Staged of(const void *matrix, int64_t row_bytes, int first, int count) {
         unsigned row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
         int own = first + static_cast<int>(row), left = min(count, first + static_cast<int>(ROWS)) - own;
@@ -34,8 +33,8 @@ struct Staged {
         return {from, APART * row_bytes, rows, static_cast<int>(row_bytes - 16 * piece), place<PIECES, TOGETHER>(row, piece)};
     }
 
-    // Begins to copy a step, as far as there are such rows and rows have it. What is behind them keeps what it was: it is
-    // computed with, and not written.
+    // Starts copying a step, for rows and columns that exist. The rest of the tile keeps its content: results computed
+    // from it are not written.
     __device__ __forceinline__ void stage(unsigned char *tile, int step) const {
         int at = step * static_cast<int>(16 * PIECES);
         if (at >= bytes) return;
@@ -47,21 +46,21 @@ struct Staged {
     }
 };
 
-// Word `word` of piece `piece`.
+// Returns word `word` of piece `piece`.
 template <int PIECES>
 BN_DEVICE uint32_t word_at(const unsigned char *tile, unsigned row, unsigned piece, unsigned word) {
     return reinterpret_cast<const uint32_t *>(tile + place<PIECES>(row, piece))[word];
 }
 
-// mma's left operand: rows `row` to `row + 15` (a multiple of 8) and columns 32 `slice` to 32 `slice` + 31 of a tile of
-// activations, whose rows have PIECES pieces.
+// Loads mma's left operand: rows `row` (a multiple of 8) to `row + 15` and columns 32 `slice` to 32 `slice` + 31 of a
+// tile of activations with PIECES pieces per row.
 template <int PIECES>
 BN_DEVICE void load_left(const unsigned char *tile, unsigned row, unsigned slice, uint32_t (&a)[4]) {
     unsigned own = static_cast<unsigned>(lane());
     load_matrices(a, tile + place<PIECES>(row + own % 16, 2 * slice + own / 16));
 }
 
-// The right operands of bytes, of rows `row` to `row + 15`.
+// Loads the right operands of rows `row` to `row + 15` of bytes.
 template <int PIECES>
 BN_DEVICE void load_byte_pair(const unsigned char *tile, unsigned row, unsigned slice, uint32_t (&b)[4]) {
     unsigned own = static_cast<unsigned>(lane());
@@ -69,25 +68,26 @@ BN_DEVICE void load_byte_pair(const unsigned char *tile, unsigned row, unsigned 
 }
 
 constexpr int GEMM_THREADS = 256;
-// Of two blocks, one computes while the other waits.
+// An SM holds two blocks: one computes while the other waits.
 #define BN_GEMM(name) BN_KERNEL_FOR(GEMM_THREADS, 2, name)
-// Columns of a step of the products with scales in blocks, its blocks of 32 columns, and its pieces of a row of activations.
+// Columns of a step of the products with scales in blocks, its blocks of 32 columns, its pieces of a row of
+// activations.
 constexpr int STEP = 128;
 constexpr int STEP_BLOCKS = STEP / 32, STEP_PIECES = STEP / 16;
 
-// A block's tile of a product, and its warps'. GROUPS: so many warps have the same outputs, and share the columns.
-// ALL_STAGES: units of steps that have a place in shared memory, one of which is computed while the others are on their way.
+// A block's tile of a product, and how its warps share it. GROUPS warps have the same outputs and divide the columns.
+// ALL_STAGES units of steps have a place in shared memory; one of them is in use while the others are copied.
 template <int ALL_TOKENS, int ALL_OUTPUTS, int WARP_TOKENS, int WARP_OUTPUTS, int ALL_STAGES, int ALL_GROUPS = 1>
 struct Tile {
     static constexpr int TOKENS = ALL_TOKENS, OUTPUTS = ALL_OUTPUTS, GROUPS = ALL_GROUPS;
-    // Warps beside each other along outputs, and all of a group.
+    // Warps along the outputs, and warps of a group.
     static constexpr int ACROSS = OUTPUTS / WARP_OUTPUTS, WARPS = TOKENS / WARP_TOKENS * ACROSS;
-    // mma's tiles within a warp's.
+    // mma's tiles within a warp's tile.
     static constexpr int LEFTS = WARP_TOKENS / 16, RIGHTS = WARP_OUTPUTS / 8;
     static constexpr int LEFT_BYTES = TOKENS * STEP;
-    // So few that a warp is busy only with those of several blocks of columns together.
+    // A warp with so few tiles is kept busy only by working on several blocks of columns at once.
     static constexpr bool FEW = LEFTS * RIGHTS < 4;
-    // Steps between two barriers, and those that have a place in shared memory.
+    // Steps between two barriers, and steps that have a place in shared memory.
     static constexpr int UNIT = FEW ? 2 : 1, STAGES = UNIT * ALL_STAGES;
     static_assert(WARPS * GROUPS * WARP == GEMM_THREADS, "a warp for each");
 
@@ -95,21 +95,22 @@ struct Tile {
     using Dots = int[LEFTS][RIGHTS][4];
 
     BN_DEVICE int group() { return warp() / WARPS; }
-    // The tile's place of this warp, in tokens and outputs.
+    // First token and output of this warp within the tile.
     BN_DEVICE int token() { return warp() % WARPS / ACROSS * WARP_TOKENS; }
     BN_DEVICE int output() { return warp() % ACROSS * WARP_OUTPUTS; }
-    // Token and output within the tile of element i of mma's result for left tile m and right tile n.
+    // Token and output, within the tile, of element i of mma's result for left tile m and right tile n.
     BN_DEVICE int token_of(int m, int i) { return token() + 16 * m + i / 2 * 8 + lane() / 4; }
     BN_DEVICE int output_of(int n, int i) { return output() + 8 * n + lane() % 4 * 2 + i % 2; }
 };
 
-// Those of the products with scales in blocks. Sums have an order along the columns, so that warps cannot share them: where
-// there are few tokens and outputs, small tiles occupy more multiprocessors.
+// Tiles of the products with scales in blocks. Their sums have an order along the columns, so warps cannot share them.
+// For few tokens and outputs, small tiles occupy more multiprocessors.
 using LargeTile = Tile<64, 128, 32, 32, 3>;
 using SmallTile = Tile<32, 32, 16, 8, 3>;
 
-// Runs `compute(step, place)` for each step in order, where what `weights(step, place)` and `inputs(step, place)` have begun
-// to copy is there. Weights of the first steps come before the kernel's inputs are there. All threads call it.
+// Calls `compute(step, place)` for each step in order, once the copies that `weights(step, place)` and `inputs(step,
+// place)` started have arrived. The first weights are requested before the kernel's inputs are ready. Called by all
+// threads.
 template <class Tile, class Weights, class Inputs, class Compute>
 BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs, const Compute &compute) {
     constexpr int UNIT = Tile::UNIT, STAGES = Tile::STAGES, AHEAD = STAGES - UNIT;
@@ -127,7 +128,7 @@ BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs,
     BN_UNROLL_BY(1)
     for (int step = 0; step < steps; step += UNIT) {
         copy_async_wait<AHEAD / UNIT - 1>();
-        // All see the steps' columns, and none reads those before them, whose place the next ones take.
+        // Now all threads see the steps, and none still reads the previous ones, which the next steps overwrite.
         sync_block();
         BN_UNROLL
         for (int u = 0; u < UNIT; u++) {
@@ -145,7 +146,7 @@ BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs,
     }
 }
 
-// mma's right operand, of a plane of BITS bits: 32 columns of outputs `row` to `row + 7`.
+// Loads mma's right operand from a plane of BITS bits: 32 columns of outputs `row` to `row + 7`.
 template <int BITS>
 BN_DEVICE void load_bits(const unsigned char *tile, int row, int slice, uint32_t (&b)[2]) {
     row += lane() / 4;
@@ -165,7 +166,7 @@ BN_DEVICE void load_bits(const unsigned char *tile, int row, int slice, uint32_t
     }
 }
 
-// A step's codes of a tile's outputs: the low plane, then the high one.
+// Bytes of a step's codes of a tile's outputs: the low plane, then the high one.
 template <class Format, class Tile>
 constexpr int CODES_BYTES = Tile::OUTPUTS * (Format::BITS + Format::HIGH) * 16;
 
@@ -174,7 +175,7 @@ struct StagedCodes {
     using Low = Staged<GEMM_THREADS, Tile::OUTPUTS, Format::BITS>;
     using High = Staged<GEMM_THREADS, Tile::OUTPUTS, Format::HIGH != 0 ? Format::HIGH : 1>;
     Low low;
-    High high; // of types that have such bits
+    High high; // only for types with high bits
 
     BN_DEVICE StagedCodes of(const Blocks &p, const Planes<Format> &planes, int output0) {
         StagedCodes all{Low::of(p.codes, planes.low_row, output0, p.rows), {}};
@@ -188,7 +189,7 @@ struct StagedCodes {
     }
 };
 
-// The right operands of all of a warp's outputs.
+// Loads the right operands of all of a warp's outputs.
 template <class Format, class Tile>
 BN_DEVICE void load_rights(const unsigned char *tile, int slice, uint32_t (&b)[Tile::RIGHTS][2]) {
     if constexpr (Format::BITS == 8 && Tile::RIGHTS % 2 == 0) {
@@ -213,7 +214,7 @@ BN_DEVICE void load_rights(const unsigned char *tile, int slice, uint32_t (&b)[T
     }
 }
 
-// Of all blocks of a step. A warp of 8 outputs has bytes of two blocks in one load.
+// Loads the right operands of all blocks of a step. For a warp of 8 outputs, one load has the bytes of two blocks.
 template <class Format, class Tile>
 BN_DEVICE void load_step_rights(const unsigned char *tile, uint32_t (&b)[STEP_BLOCKS][Tile::RIGHTS][2]) {
     if constexpr (Format::BITS == 8 && Tile::RIGHTS == 1) {
@@ -230,13 +231,13 @@ BN_DEVICE void load_step_rights(const unsigned char *tile, uint32_t (&b)[STEP_BL
     }
 }
 
-// Asks for a small tile's rows of weights, once for all tokens. Large ones have enough on their way.
+// Prefetches a small tile's rows of weights, once for all tokens. Large tiles have enough loads in flight.
 template <class Format, class Tile>
 BN_DEVICE void prefetch_tile(const Blocks &p, const Planes<Format> &planes, int output0) {
     if (Tile::FEW && blockIdx.x == 0) prefetch_blocks(p, planes, output0, Tile::OUTPUTS);
 }
 
-// Calls `what(token, output, m, n, i)` for each element of this thread's tiles that the product has.
+// Calls `what(token, output, m, n, i)` for each element of this thread's tiles that exists in the product.
 template <class Tile, int LEFTS = Tile::LEFTS, class Product, class What>
 BN_DEVICE void each_output(const Product &p, int token0, int output0, const What &what) {
     BN_UNROLL

@@ -1,17 +1,18 @@
-// How weights lie in device memory, and how their codes are unpacked.
+// The layout of weights in device memory, and how their codes are unpacked.
 //
-// I2_S and `Ternary` are kept as they are: 128 columns in 32 bytes, byte p with columns p, p + 32, p + 64 and p + 96, high
-// bits first. A word of it shifted by 6, 4, 2, 0 has the codes of four neighboring columns, one in each byte, so dp4a and mma
-// take them after one mask.
+// I2_S and `Ternary` are kept as they are: 128 columns in 32 bytes, where byte p has columns p, p + 32, p + 64 and p +
+// 96, high bits first. A word shifted right by 6, 4, 2 or 0 and masked has the codes of four adjacent columns, one per
+// byte, as dp4a and mma take them.
 //
-// `Int8` is row after row, as a file would have it: the CPU's panels are undone at upload.
+// `Int8` is stored row after row; the CPU's panels are undone at upload.
 //
-// Types of blocks become planes at upload (`repack`): files have scales between the codes, where no block is aligned. Of one
-// matrix, one behind the other, `Planes` has them; in each, row after row of whole 16 bytes:
-// - BITS bits of each code, 32 columns in BITS words, of which `plane_word` makes eight words of four codes;
-// - HIGH further bits, in the same way;
-// - of super-blocks, two bytes for each 32 columns, which `group_of` reads.
-// The f16 scales of blocks, each followed by its minimum where the type has MINIMA, are an array of their own.
+// Types with blocks are split into planes at upload (`repack`), since files place scales between the codes, which
+// leaves no block aligned. `Planes` has the planes of a matrix, one after the other. Each has rows of a multiple of 16
+// bytes:
+// - BITS bits of each code, 32 columns in BITS words, from which `plane_word` makes eight words of four codes
+// - HIGH further bits, in the same way
+// - for super-blocks, two bytes for each 32 columns, which `group_of` reads.
+// The f16 scales of blocks are an array of their own. If the type has MINIMA, each scale is followed by its minimum.
 #pragma once
 
 #include "device.cuh"
@@ -19,7 +20,7 @@
 #include <cstddef>
 #include <cstring>
 
-// Rows that have one scale.
+// Types with one scale per row.
 struct Ternary {
     static constexpr int BITS = 2;
 };
@@ -32,7 +33,7 @@ struct Plain {
     static constexpr int HIGH = 0, OFFSET = 0, GROUP = 0;
     static constexpr bool MINIMA = false;
 };
-// Codes of 8 bits are signed.
+// The 8-bit codes are signed.
 struct Q8_0 : Plain {
     static constexpr int BITS = 8, ELEMENTS = 32;
 };
@@ -53,22 +54,22 @@ struct Q5_1 : Plain {
 struct Q2_0 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 64;
 };
-// An older fork's Q2_0, with a scale for each 128.
+// Q2_0 of an older fork, with a scale for each 128 columns.
 struct Q2_0_128 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 128;
 };
-// Codes are 0 and 2, so that this type too is 1 less.
+// Codes become 0 and 2, so that OFFSET is 1 here too.
 struct Q1_0 : Plain {
     static constexpr int BITS = 1, OFFSET = 1, ELEMENTS = 128;
 };
 
-// Ternary codes with a scale for each 256, times activations with a scale for each row.
+// Ternary codes with a scale for each 256 columns, multiplied by activations with a scale per row.
 struct TQ2_0 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 256;
 };
 
-// Super-blocks: `d * scale * (code - OFFSET)`, or `d * scale * code - min * minimum`, with a scale, and a minimum, for each
-// GROUP columns.
+// Super-blocks: weights are `d * scale * (code - OFFSET)`, or `d * scale * code - min * minimum`, with a scale and a
+// minimum for each GROUP columns.
 struct Super : Plain {
     static constexpr int ELEMENTS = 256;
 };
@@ -91,7 +92,7 @@ struct Q6_K : Super {
     static constexpr int BITS = 4, HIGH = 2, OFFSET = 32, GROUP = 16;
 };
 
-// What one instruction loads.
+// Loaded by one instruction each.
 struct alignas(16) Words4 {
     uint32_t word[4];
 };
@@ -102,7 +103,8 @@ struct alignas(8) Words2 {
     uint32_t word[2];
 };
 
-// Where the planes of a matrix begin, and the bytes of a row of each. Rows of the low plane are whole 16 bytes as they are.
+// Offsets of a matrix's planes, and the bytes of a row of each. Rows of the low plane are multiples of 16 bytes without
+// padding.
 template <class Format>
 struct Planes {
     int cols;
@@ -122,7 +124,7 @@ struct Planes {
     }
 };
 
-// Bits of columns 4n to 4n + 3 of the 32 whose words these are, as the low ones of bytes.
+// Returns the bits of columns 4n to 4n + 3 of a group of 32, one column per byte.
 template <int BITS>
 BN_DEVICE uint32_t plane_word(const uint32_t *words, int n) {
     if constexpr (BITS == 8) {
@@ -136,7 +138,7 @@ BN_DEVICE uint32_t plane_word(const uint32_t *words, int n) {
     }
 }
 
-// Four codes of what their planes have.
+// Joins four codes from the words of both planes.
 template <class Format>
 BN_DEVICE uint32_t join(uint32_t low, uint32_t high) {
     if (Format::HIGH != 0) return low | high << Format::BITS;
@@ -149,7 +151,7 @@ struct Codes {
     uint32_t low[Format::BITS], high[Format::HIGH != 0 ? Format::HIGH : 1];
 };
 
-// Of columns 4n to 4n + 3.
+// Returns the codes of columns 4n to 4n + 3.
 template <class Format>
 BN_DEVICE uint32_t code_word(const Codes<Format> &codes, int n) {
     uint32_t high = 0;
@@ -157,7 +159,7 @@ BN_DEVICE uint32_t code_word(const Codes<Format> &codes, int n) {
     return join<Format>(plane_word<Format::BITS>(codes.low, n), high);
 }
 
-// The words of 32 columns, in one load or two.
+// Loads the words of 32 columns in one or two loads.
 template <int BITS>
 BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[BITS]) {
     if constexpr (BITS >= 4) {
@@ -175,7 +177,7 @@ BN_DEVICE void load_words(const uint8_t *from, uint32_t (&words)[BITS]) {
     }
 }
 
-// Columns 32b to 32b + 31 of row `row`.
+// Loads the codes of columns 32b to 32b + 31 of row `row`.
 template <class Format>
 BN_DEVICE Codes<Format> load_codes(const uint8_t *codes, const Planes<Format> &planes, int64_t row, int b) {
     Codes<Format> loaded{};
@@ -186,7 +188,7 @@ BN_DEVICE Codes<Format> load_codes(const uint8_t *codes, const Planes<Format> &p
     return loaded;
 }
 
-// The scale of block `at` of a matrix, and its minimum where the type has MINIMA.
+// Loads the scale of a matrix's block `at`, and its minimum if the type has MINIMA.
 template <class Format>
 BN_DEVICE void load_scale(const uint16_t *scales, int64_t at, float &d, float &min) {
     if constexpr (Format::MINIMA) {
@@ -198,7 +200,7 @@ BN_DEVICE void load_scale(const uint16_t *scales, int64_t at, float &d, float &m
     }
 }
 
-// The scales and minima of 32 columns, of their first sixteen and the others.
+// The scales and minima of 32 columns, for each half of them.
 struct Group {
     int scale[2], min[2];
 };
@@ -215,13 +217,13 @@ BN_DEVICE Group group_of(uint32_t bits) {
     }
 }
 
-// Elements of matrices that have no scales.
+// Element types of matrices without scales.
 struct F32 {
     static constexpr int BYTES = 4;
 };
 struct F16 {
     static constexpr int BYTES = 2;
-    // Activations are scaled into its range.
+    // Whether activations must be scaled into the type's range.
     static constexpr bool SCALED = true;
     BN_DEVICE float value(uint16_t bits) { return half_to_float(bits); }
     BN_DEVICE uint32_t pack(float low, float high) { return pack_halves(low, high); }

@@ -1,14 +1,14 @@
-// What a block of attention works on, and the steps that its softmax goes in.
+// The work of a block of attention, and the units in which its softmax proceeds.
 #pragma once
 
 #include "kv.cuh"
 
 namespace attention {
 
-// Positions of one step of the softmax, and its tiles.
+// A span: the positions of one softmax step, and its tiles.
 constexpr int SPAN = 64;
 constexpr int SPAN_TILES = SPAN / TILE;
-// Steps of a piece, and its positions.
+// A piece: several spans, after which the softmax starts anew.
 constexpr int PIECE_SPANS = 4;
 constexpr int PIECE = SPAN * PIECE_SPANS;
 
@@ -17,13 +17,13 @@ struct Seen {
     int position;
 };
 
-// What a row attends to; `window` 0: all before it.
+// The positions that a row attends to. `window` 0 means all up to its own.
 BN_DEVICE Seen seen_from(int position, int window) {
     int first = position + 1 - window;
     return {window > 0 && first > 0 ? first : 0, position};
 }
 
-// Positions of a span, counted from its start.
+// A range of positions within a span, counted from the span's start.
 struct Part {
     int from;
     int to;
@@ -36,13 +36,13 @@ BN_DEVICE Part part_of(Seen seen, int start) {
     return {from, to > from ? to : from};
 }
 
-// Tiles of a span that are in sight.
+// The tiles of a span that contain visible positions.
 BN_DEVICE Part tiles_of(Seen all, int span) {
     int begin = all.first / TILE - span * SPAN_TILES, end = all.position / TILE + 1 - span * SPAN_TILES;
     return {begin > 0 ? begin : 0, end < SPAN_TILES ? end : SPAN_TILES};
 }
 
-// What all threads of a block work on.
+// The work of a block, the same for all its threads.
 struct Work {
     const float *qkv;
     const unsigned char *keys;
@@ -52,7 +52,7 @@ struct Work {
     Paging paging;
     int heads;
     int window;
-    // The sequence's first row, and which of its queries (row * group + head of the group) the block has.
+    // The sequence's first row, and the block's range of queries (row * group + head of the group).
     int row;
     int from;
     int to;
@@ -61,7 +61,7 @@ struct Work {
     __device__ __forceinline__ int group() const { return heads / paging.kv_heads; }
     __device__ __forceinline__ int row_of(int query) const { return row + query / group(); }
     __device__ __forceinline__ int head_of(int query) const { return kv_head * group() + query % group(); }
-    // Of all heads of all rows.
+    // Index of the query's head among all heads of all rows.
     __device__ __forceinline__ size_t number_of(int query) const {
         return static_cast<size_t>(row_of(query)) * heads + head_of(query);
     }
@@ -74,7 +74,7 @@ struct Work {
     }
 };
 
-// Of task `index`: a sequence's first row, queries from and to, where its block table begins.
+// Work of task `index`: the sequence's first row, its range of queries, the offset of its block table.
 BN_DEVICE Work work_of(const float *qkv, const unsigned char *keys, const unsigned char *values, const unsigned *tasks,
                        unsigned index, const unsigned *tables, const unsigned *positions, int heads, Paging paging,
                        int window) {
@@ -83,22 +83,22 @@ BN_DEVICE Work work_of(const float *qkv, const unsigned char *keys, const unsign
             static_cast<int>(task[0]), static_cast<int>(task[1]), static_cast<int>(task[2]), static_cast<int>(blockIdx.y)};
 }
 
-// What any of some consecutive queries sees.
+// Positions that at least one of several consecutive queries sees.
 BN_DEVICE Seen seen_by_any(const Work &work, int from, int to) {
     return {work.seen(from).first, work.seen(to - 1).position};
 }
 
-// What each of them does, if anything.
+// Positions that all of them see, if any.
 BN_DEVICE Seen seen_by_each(const Work &work, int from, int to) {
     return {work.seen(to - 1).first, work.seen(from).position};
 }
 
-// The factor of what was summed relative to `max`, now that `high` is the maximum.
+// The factor for sums relative to `max` once the maximum is `high`.
 BN_DEVICE float decay(float max, float high) {
     return max == high ? 1.0f : bn_exp(add_rn(max, -high));
 }
 
-// Floats of a query's state, as the CPU has it: the weighted sum of values, 16 sums of weights, the largest score.
+// Floats of a query's state, as on the CPU: the weighted sum of values, 16 sums of weights, the largest score.
 BN_DEVICE int state_floats(int head_dim) {
     return head_dim + 2 * TILE;
 }
