@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds target/cuda/tests, the tests of the kernels under the emulation, of cuda/tests/*.cpp or of the files named;
-# with `driver`, the driver that emulates devices, target/cuda/libcuda.so; with `nvcc`, the kernels for devices, as one file,
-# target/cuda/kernels.fatbin, of the devices in $CUDA_ARCHS. $OUT: another file.
+# Builds target/cuda/tests, which tests kernels under the emulation, from cuda/tests/*.cpp or the files named. With
+# `driver`: target/cuda/libcuda.so, which emulates devices. With `nvcc`: target/cuda/kernels.fatbin, the kernels for the
+# devices in $CUDA_ARCHS. $OUT replaces the name of the output.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = nvcc ]; then
     out=${OUT:-target/cuda/kernels.fatbin}
     mkdir -p "$(dirname "$out")"
-    # Newer devices than the last compile the PTX when it is loaded.
+    # Devices newer than the last of these compile the PTX when it is loaded.
     codes="-gencode=arch=compute_80,code=compute_80"
     for arch in ${CUDA_ARCHS:-80 86 89 90 100 120}; do
         codes="$codes -gencode=arch=compute_$arch,code=sm_$arch"
@@ -18,14 +18,15 @@ if [ "${1:-}" = nvcc ]; then
 fi
 mkdir -p target/cuda
 
-# Nothing is fused that is not written so: the kernels' bits are those of the device.
+# The compiler must not fuse operations, so that kernels have the bits of a device.
 flags="-std=c++17 -O1 -g -Wall -Wextra -Wno-unknown-pragmas -ffp-contract=off"
 
 if [ "${1:-}" = driver ]; then
-    # Macros make the kernels' names: those that the preprocessor leaves.
+    # Macros make the names of kernels, so the preprocessor lists them.
     ${CXX:-g++} -std=c++17 -E -P -x c++ cuda/kernels/all.cu | grep -o 'inline void bn_[A-Za-z0-9_]*' | sort -u |
         sed 's/.* \(.*\)/KERNEL(\1)/' > target/cuda/kernel_names.inc
-    # A program's own functions may have a kernel's name: the library's bn_embed has.
+    # With -Bsymbolic-functions, a program's function of the same name, such as the library's bn_embed, does not replace
+    # a kernel.
     # shellcheck disable=SC2086 # several words
     ${CXX:-g++} $flags -fPIC -shared -Itarget/cuda -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic-functions \
         -o "${OUT:-target/cuda/libcuda.so}" cuda/emulation/driver.cpp

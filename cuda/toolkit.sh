@@ -34,7 +34,7 @@ rm -rf "$root/.metadata"
 for file in "$root"/bin/* "$root"/nvvm/bin/*; do
     case $file in *.profile | *.so) ;; *) [ ! -f "$file" ] || chmod 755 "$file" ;; esac
 done
-# What the toolkit's own layout has beside what the wheels have.
+# Links that the toolkit has and the wheels lack.
 ln -sfn lib "$root/lib64"
 for library in "$root"/lib/lib*.so.[0-9]*; do
     [ -e "$library" ] || continue

@@ -1,5 +1,6 @@
-// A driver for tests: the functions of cuda.h that src/device uses, on the heap and the CPU. Each allocation is one of
-// malloc's, so that ASan sees what a kernel touches beside it. What CUDA leaves undefined ends the test.
+// A driver for tests: the functions of cuda.h that src/device uses, on the heap and the CPU. Each allocation is a heap
+// block of its own, so that ASan detects out-of-bounds accesses of kernels. Behavior that CUDA leaves undefined ends
+// the test.
 
 #include "queues.h"
 
@@ -8,13 +9,13 @@
 namespace driver {
 
 struct Counts {
-    // Calls of the host; what a capture records is not among them.
+    // Calls of the host. Work that a capture records is not counted.
     uint64_t launches, writes, reads, synchronizations, graph_launches;
 };
 
 static Counts counts;
 
-// As aligned as the driver's memory, which promises 256 bytes.
+// Aligned to 256 bytes, as the driver promises.
 static void *allocate(Allocations &allocations, size_t bytes) {
     void *pointer = nullptr;
     if (posix_memalign(&pointer, 256, bytes) != 0) return nullptr;
@@ -41,7 +42,7 @@ static std::function<void()> copying(uintptr_t to, uintptr_t from, size_t bytes)
     ENTER;                                                                                                                     \
     if (!has_context()) return INVALID_CONTEXT
 
-// What a thread must not call while it captures.
+// For calls that a thread must not make during a capture.
 #define NEEDS_NO_CAPTURE                                                                                                       \
     NEEDS_CONTEXT;                                                                                                             \
     if (int code = forbidden()) return code
@@ -57,7 +58,7 @@ void bn_emulated_devices(int count) {
     state.devices = std::deque<Device>(size_t(count));
 }
 
-// Bytes that device `number` has; -1: each device.
+// Sets the memory of device `number`, or of all devices for -1.
 void bn_emulated_memory(int number, size_t bytes) {
     std::lock_guard lock(state.mutex);
     for (int at = 0; at < int(state.devices.size()); at++) {
@@ -65,13 +66,13 @@ void bn_emulated_memory(int number, size_t bytes) {
     }
 }
 
-// Bytes of shared memory that a block of each device has at most, and those of them that each kernel has already.
+// Sets the maximum shared memory per block of all devices, and the part of it that each kernel uses statically.
 void bn_emulated_shared(int most, int own) {
     std::lock_guard lock(state.mutex);
     for (Device &device : state.devices) device.shared = most, device.own_shared = own;
 }
 
-// The next call of `function` gives `code` and does nothing.
+// Makes the next call of `function` return `code` without any effect.
 void bn_emulated_fail(const char *function, int code) {
     std::lock_guard lock(state.mutex);
     state.failures[function] = code;
@@ -82,7 +83,7 @@ void bn_emulated_counts(Counts *out) {
     *out = counts;
 }
 
-// Contexts, allocations and all other objects that there are.
+// Returns the number of contexts, allocations and other objects.
 size_t bn_emulated_live() {
     std::lock_guard lock(state.mutex);
     size_t live = state.pinned.size() + state.streams.size() + state.events.size() + state.modules.size() +
@@ -91,7 +92,7 @@ size_t bn_emulated_live() {
     return live;
 }
 
-// Frees everything, as the end of a process does.
+// Frees everything, as the end of a process would.
 void bn_emulated_reset() {
     std::lock_guard lock(state.mutex);
     for (auto &[at, size] : state.pinned) free(reinterpret_cast<void *>(at));
@@ -254,7 +255,7 @@ int cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
     return *pointer == nullptr ? OUT_OF_MEMORY : SUCCESS;
 }
 
-// Waits as `cuMemFree_v2`.
+// Waits like `cuMemFree_v2`.
 int cuMemFreeHost(void *pointer) {
     NEEDS_NO_CAPTURE;
     if (state.pinned.count(reinterpret_cast<uintptr_t>(pointer)) == 0) return INVALID_VALUE;
@@ -264,8 +265,8 @@ int cuMemFreeHost(void *pointer) {
     return SUCCESS;
 }
 
-// From pinned memory when its turn comes; pageable memory is read now. In a capture that would be read at each launch:
-// nobody wants this.
+// Pinned memory is read when the copy's turn comes, pageable memory during the call. In a capture, pageable memory
+// would be read at each launch, which nobody wants.
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
     NEEDS_CONTEXT;
     auto host = reinterpret_cast<uintptr_t>(from);
@@ -281,7 +282,7 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stre
             {{to, bytes}}});
 }
 
-// To pinned memory when its turn comes; to pageable memory now, behind all that stands before it.
+// Pinned memory is written when the copy's turn comes, pageable memory during the call, after all earlier work.
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
     NEEDS_CONTEXT;
     auto host = reinterpret_cast<uintptr_t>(to);
@@ -358,7 +359,7 @@ int cuEventRecord(void *event, void *stream) {
     return SUCCESS;
 }
 
-// A capture has one stream here: an event of it only says what its order says already.
+// Here a capture has one stream, so waiting for an event of the same capture changes nothing.
 int cuStreamWaitEvent(void *stream, void *event, unsigned) {
     NEEDS_CONTEXT;
     auto waits = get(state.streams, stream, "a stream");
@@ -373,7 +374,7 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned) {
     return give(*waits, {[from = wanted->stream, position = wanted->position] { run_until(*from, position); }, {}});
 }
 
-// Work that nobody has waited for is not done when this is asked first, and then gets done.
+// If nobody has waited for the work, the first query returns "not ready" and then does the work.
 int cuEventQuery(void *event) {
     NEEDS_NO_CAPTURE;
     auto asked = get(state.events, event, "an event");
@@ -421,7 +422,7 @@ int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long lo
     return SUCCESS;
 }
 
-// A graph that is destroyed ends its launches first: they hold it.
+// Destroying a graph does not affect earlier launches, which hold a reference to it.
 int cuGraphLaunch(void *executable, void *stream) {
     NEEDS_CONTEXT;
     auto graph = get(state.executables, executable, "an executable graph");

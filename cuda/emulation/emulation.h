@@ -1,6 +1,6 @@
-// Runs a kernel's blocks one after the other on one CPU thread, each CUDA thread a fibre. A fibre runs until it meets a
-// barrier, of its block or its warp; which goes on is drawn by lot. Stops with a message where a GPU would hang or
-// read nonsense: barriers that not all reach, addresses that are not aligned, launches that no device takes.
+// Runs a kernel's blocks one after the other on one CPU thread. Each CUDA thread is a fibre, which runs until it
+// reaches a barrier of its block or warp; the next fibre is chosen at random. Stops with a message where a GPU would
+// hang or read garbage: barriers that not all threads reach, misaligned addresses, launches that no device accepts.
 #pragma once
 
 #include "fibre.h"
@@ -12,7 +12,7 @@
 #include <mutex>
 #include <vector>
 
-// `bn_##name##_threads`: the most threads of a block, which a driver checks.
+// `bn_##name##_threads`: the maximum number of threads per block, which a driver checks.
 #define BN_KERNEL_OF(threads, name)                                                                                    \
     [[maybe_unused]] constexpr unsigned bn_##name##_threads = threads;                                                 \
     extern "C" inline void bn_##name
@@ -21,7 +21,7 @@
 #define BN_DEVICE static inline
 #define BN_SHARED(name) unsigned char *name = emulation::machine.shared.data()
 
-// Those of the fibre that runs.
+// The built-in variables of the current fibre.
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 
@@ -30,7 +30,7 @@ namespace emulation {
 constexpr int LANES = 32;
 constexpr int MOST_WORDS = 8;
 
-// Where the kernel calls a barrier.
+// The place in the source where a kernel calls a barrier.
 struct Place {
     const char *file;
     int line;
@@ -44,7 +44,8 @@ struct Barrier {
     std::vector<unsigned> waiting;
 };
 
-// What a warp's lanes show each other. Twice, for a lane may be one exchange ahead of one that still reads.
+// A warp, and the words that its lanes exchange. Two sets, since a lane may be one exchange ahead of one that still
+// reads.
 struct Warp {
     Barrier barrier;
     uint32_t words[2][LANES][MOST_WORDS];
@@ -61,16 +62,16 @@ struct Thread {
     Fibre fibre;
     bool ended = false, awaited = false;
     unsigned exchanges = 0;
-    // Copies under way, and the group that the next one belongs to.
+    // Copies in flight, and the group to which the next one will belong.
     std::vector<Copy> copies;
     unsigned group = 0;
 };
 
 struct Machine {
-    // One launch at a time, whatever thread it is called on.
+    // Launches run one at a time, whatever thread calls them.
     std::mutex turn;
     Fibre main;
-    // As many as the largest block had; their stacks are kept, and they never move.
+    // As many as the largest block so far had. Their stacks are kept, and they never move.
     std::deque<Thread> threads;
     std::vector<Warp> warps;
     Barrier block;
@@ -79,15 +80,15 @@ struct Machine {
     std::vector<unsigned char> shared;
     std::function<void()> body;
     uint64_t seed = 0, state = 0, launches = 0;
-    // Whether a warp runs as far as it can before another one does.
+    // Whether a warp runs as far as it can before another one runs.
     bool ahead = false;
-    // What memory holds that nobody has written.
+    // The content of unwritten shared memory.
     unsigned char poison = 0;
 };
 
 inline Machine machine;
 
-// Threads of the last launch of this thread that called `await_inputs`. Its fibres run on it.
+// Number of threads that called `await_inputs` in this thread's last launch. Its fibres run on this thread.
 inline thread_local uint64_t awaited = 0;
 
 [[noreturn]] inline void die(const char *what, Place place = {"", 0}) {
@@ -100,7 +101,7 @@ inline thread_local uint64_t awaited = 0;
     std::abort();
 }
 
-// Nobody can go on: says where all of them are.
+// No fibre can continue: reports where all of them wait.
 [[noreturn]] inline void stuck() {
     auto say = [](const Barrier &barrier, const char *whose) {
         if (!barrier.waiting.empty()) {
@@ -118,7 +119,7 @@ inline thread_local uint64_t awaited = 0;
     std::abort();
 }
 
-// Takes a fibre that can go on: the first with seed 0, with `ahead` the one that became ready last, else any.
+// Picks a fibre that can continue: the first for seed 0, the one that became ready last with `ahead`, otherwise any.
 inline unsigned take_ready() {
     Machine &m = machine;
     if (m.ahead) {
@@ -135,7 +136,7 @@ inline unsigned take_ready() {
     return thread;
 }
 
-// Leaves the fibre that runs for another one, or for the launch where all have ended.
+// Leaves the current fibre for another one, or for the launch once all have ended.
 inline void go_on() {
     Machine &m = machine;
     Fibre &from = m.threads[m.current].fibre;
@@ -178,7 +179,7 @@ inline Warp &own_warp() {
 
 using Words = const uint32_t (*)[MOST_WORDS];
 
-// Shows some words to the lanes of the warp; what each has shown.
+// Shows some words to the lanes of the warp, and returns what each lane has shown.
 inline Words exchange(const void *words, size_t bytes, const char *what, Place place) {
     Thread &self = machine.threads[machine.current];
     auto &all = own_warp().words[self.exchanges++ % 2];
@@ -187,13 +188,13 @@ inline Words exchange(const void *words, size_t bytes, const char *what, Place p
     return all;
 }
 
-// A fibre's life: one CUDA thread after the other.
+// The body of a fibre: it runs one CUDA thread after the other.
 inline void fibre_entry() {
     arrive(nullptr);
     for (;;) {
         machine.body();
         Thread &self = machine.threads[machine.current];
-        // A copy that nobody waits for has no effect here.
+        // A copy that is never waited for has no effect here.
         self.copies.clear();
         self.ended = true;
         machine.ended++;
@@ -203,7 +204,7 @@ inline void fibre_entry() {
 
 inline void run_block() {
     Machine &m = machine;
-    // In turn NaN, which shows in sums, and large numbers, which show in maxima.
+    // Alternates between NaN, which shows in sums, and large numbers, which show in maxima.
     m.poison = m.poison == 0xff ? 0x7f : 0xff;
     std::fill(m.shared.begin(), m.shared.end(), m.poison);
     m.ended = 0;
@@ -213,7 +214,7 @@ inline void run_block() {
         thread.exchanges = 0;
         m.ready.push_back(i);
     }
-    // In turn the last warp and the first one are ahead of the others.
+    // Alternates between the last warp and the first one running ahead.
     if (m.ahead && m.launches % 2 == 0) std::reverse(m.ready.begin(), m.ready.end());
     m.current = take_ready();
     threadIdx = {m.current, 0, 0};
@@ -232,7 +233,7 @@ inline void check_launch(dim3 grid, dim3 block, size_t shared) {
     }
 }
 
-// What the kernel's order of fibres is drawn with: BN_FIBRES, a number or "ahead", and the number of the launch.
+// Seeds the random order of fibres with BN_FIBRES, a number or "ahead", and the number of the launch.
 inline void draw_order() {
     const char *seed = std::getenv("BN_FIBRES");
     machine.ahead = seed != nullptr && std::strcmp(seed, "ahead") == 0;
@@ -240,7 +241,7 @@ inline void draw_order() {
     machine.state = (machine.seed + 977 * machine.launches++) * 0x9e3779b97f4a7c15ull | 1;
 }
 
-// Runs `kernel` to its end, as a launch and a synchronization on a device do.
+// Runs `kernel` to its end, like a launch followed by a synchronization.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) {
     Machine &m = machine;

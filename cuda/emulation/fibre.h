@@ -16,7 +16,7 @@
 
 namespace emulation {
 
-// A stack, and where it stood when it was left.
+// A stack, and where execution left it.
 struct Fibre {
     static constexpr size_t STACK = size_t(256) << 10;
 
@@ -31,8 +31,8 @@ struct Fibre {
 };
 
 #if defined(__x86_64__)
-// Saves what a call must keep on the stack that it leaves. Not swapcontext: that is two orders of magnitude slower, a
-// system call each, and AddressSanitizer warns of it.
+// Saves the callee-saved registers on the stack that it leaves. swapcontext would be two orders of magnitude slower,
+// with a system call each, and AddressSanitizer warns about it.
 extern "C" __attribute__((naked, noipa, no_sanitize("address", "undefined"))) inline void
 bn_fibre_switch(void ** /* from */, void * /* to */) {
     asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
@@ -44,7 +44,7 @@ bn_fibre_switch(void ** /* from */, void * /* to */) {
 // The fibre that was left last.
 inline Fibre *left = nullptr;
 
-// What a fibre does first when it goes on. ASan says what stack was left, of which a launch's own is not known before.
+// A fibre's first step when it continues. ASan reports the stack that was left, which for a launch is not known before.
 inline void arrive([[maybe_unused]] void *fake_stack) {
 #if defined(__SANITIZE_ADDRESS__)
     const void *bottom = nullptr;
@@ -53,7 +53,7 @@ inline void arrive([[maybe_unused]] void *fake_stack) {
 #endif
 }
 
-// Continues `to` where it was left, and comes back when somebody switches to `from`.
+// Continues `to` where it was left. Returns when somebody switches back to `from`.
 inline void switch_fibre(Fibre &from, Fibre &to) {
     left = &from;
 #if defined(__SANITIZE_ADDRESS__)
@@ -67,7 +67,7 @@ inline void switch_fibre(Fibre &from, Fibre &to) {
     arrive(from.fake_stack);
 }
 
-// Gives `fibre` a stack, on which `entry` begins, with `arrive(nullptr)`; it never returns.
+// Gives `fibre` a stack on which `entry` will run. `entry` must call `arrive(nullptr)` first and never return.
 inline void make_fibre(Fibre &fibre, void (*entry)()) {
     void *stack = mmap(nullptr, Fibre::STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stack == MAP_FAILED) {
@@ -77,7 +77,7 @@ inline void make_fibre(Fibre &fibre, void (*entry)()) {
     fibre.stack = static_cast<char *>(stack);
     fibre.bytes = Fibre::STACK;
 #if defined(__x86_64__)
-    // Six registers, the entry's address and a return address of 0: the stack pointer that a call leaves.
+    // Six registers, the entry's address and a return address of 0, as a call would leave the stack.
     void **top = reinterpret_cast<void **>(fibre.stack + fibre.bytes) - 8;
     top[6] = reinterpret_cast<void *>(entry);
     fibre.top = top;

@@ -1,4 +1,4 @@
-// Every kernel by its name, as a driver launches them: with pointers to its arguments.
+// All kernels by name, called as a driver launches them: with pointers to the arguments.
 #pragma once
 
 #include "../kernels/all.cu"
@@ -11,7 +11,7 @@ using namespace attention;
 using namespace rows;
 using namespace sampling;
 
-// A launch with its arguments' values, to be run later; and those of them that are pointers.
+// A launch with copies of its arguments, to run later, and those arguments that are pointers.
 struct Bound {
     std::function<void()> run;
     std::vector<uintptr_t> pointers;
@@ -19,7 +19,7 @@ struct Bound {
 
 struct Kernel {
     const char *name;
-    // Of a block, at most.
+    // per block, at most
     unsigned threads;
     Bound (*bind)(dim3 grid, dim3 block, size_t shared, void **arguments);
 };

@@ -1,5 +1,5 @@
-// What the emulated driver has: devices with their memory, and streams with the work that waits in them. Work is done as
-// late as it may be, when somebody waits for it, so that a host that looks too early or too late sees it.
+// The state of the emulated driver: devices with their memory, and streams with pending work. Work is done as late as
+// possible, when somebody waits for it, which exposes hosts that read too early or reuse memory too late.
 #pragma once
 
 #include "kernels.h"
@@ -33,7 +33,7 @@ enum {
     CAPTURE_WRONG_THREAD = 908,
 };
 
-// Bytes from an address on, which may be 0 where a kernel's argument says no more.
+// A range of memory. `bytes` is 0 for a kernel's argument, whose extent is unknown.
 struct Range {
     uintptr_t at;
     size_t bytes;
@@ -60,7 +60,7 @@ struct LaunchConfig {
 using Allocations = std::map<uintptr_t, size_t>;
 
 struct Device {
-    // Bytes of a block's shared memory, at most, and those of them that each kernel has already.
+    // Maximum shared memory per block, and the part of it that each kernel uses statically.
     int shared = 227 << 10, own_shared = 0;
     size_t memory = size_t(1) << 30;
     size_t retained = 0;
@@ -73,7 +73,7 @@ struct Device {
     }
 };
 
-// What a stream records in place of its queue.
+// A capture: the work that a stream records instead of queueing it.
 struct Capture {
     uint64_t number;
     std::thread::id thread;
@@ -90,7 +90,7 @@ struct Stream {
 
 struct Event {
     int device;
-    // Where it was recorded: behind this much of the stream's work, or in a capture (0: in none).
+    // The point at which it was recorded: a position in the stream's work, and its capture (0 for none).
     std::shared_ptr<Stream> stream;
     uint64_t position = 0, capture = 0;
 };
@@ -113,7 +113,7 @@ struct Graph {
 template <class Object> using Objects = std::map<void *, std::shared_ptr<Object>>;
 
 struct State {
-    // Held for all of a call, also while kernels run.
+    // Held during each call, also while kernels run.
     std::recursive_mutex mutex;
     std::deque<Device> devices{1};
     Allocations pinned;
@@ -126,9 +126,9 @@ struct State {
 };
 
 inline State state;
-// The device whose context is current in this thread; -1: none.
+// The device whose context is current in this thread, or -1.
 inline thread_local int current = -1;
-// Those below it on the thread's stack.
+// The contexts below it on the thread's stack.
 inline thread_local std::vector<int> pushed;
 
 [[noreturn]] inline void die(const std::string &what) {
@@ -148,7 +148,7 @@ template <class Object> std::shared_ptr<Object> get(Objects<Object> &objects, vo
     return found->second;
 }
 
-// The allocation that has `range` in it; nothing may reach over its end.
+// Whether an allocation contains the start of `range`. A range that extends past the allocation's end ends the test.
 inline bool holds(const Allocations &allocations, Range range) {
     auto found = allocations.upper_bound(range.at);
     if (found == allocations.begin()) return false;
@@ -158,7 +158,7 @@ inline bool holds(const Allocations &allocations, Range range) {
     return true;
 }
 
-// Ends the test where work for `device` uses what it cannot reach.
+// Ends the test if work for `device` uses memory that the device cannot reach.
 inline void check(const Work &work, int device) {
     for (Range range : work.uses) {
         if ((range.at == 0 && range.bytes == 0) || holds(state.pinned, range)) continue;
@@ -173,7 +173,7 @@ inline void check(const Work &work, int device) {
     }
 }
 
-// Does what `stream` was given up to `position`.
+// Does the work of `stream` up to `position`.
 inline void run_until(Stream &stream, uint64_t position) {
     while (stream.done < position) {
         Work work = std::move(stream.queue.front());
@@ -187,7 +187,7 @@ inline void run_all(Stream &stream) {
     run_until(stream, stream.given);
 }
 
-// Does all that waits on `device`; -1: on all of them.
+// Does all pending work of `device`, or of all devices for -1.
 inline void run_device(int device) {
     for (auto &[handle, stream] : state.streams) {
         if (device == -1 || stream->device == device) run_all(*stream);
@@ -212,7 +212,8 @@ inline int spoil(Capture &capture, int code) {
     return code;
 }
 
-// What the thread's captures forbid: it spoils them. Stricter than CUDA perhaps, which does not list these calls.
+// Invalidates the thread's captures, if any, and returns the error. CUDA may be less strict: it does not list these
+// calls.
 inline int forbidden() {
     int code = SUCCESS;
     for (auto &[handle, stream] : state.streams) {
@@ -223,7 +224,7 @@ inline int forbidden() {
     return code;
 }
 
-// The code that `function` is to fail with this once.
+// The code with which `function` must fail this once.
 inline int failure(const char *function) {
     auto found = state.failures.find(function);
     if (found == state.failures.end()) return SUCCESS;

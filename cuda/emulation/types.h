@@ -1,4 +1,4 @@
-// CUDA's types and intrinsics that kernels use, in plain C++.
+// The CUDA types and intrinsics that kernels use, in plain C++.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct dim3 {
     constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 
-// A vector's alignment is its size: -fsanitize=undefined finds loads that are not so aligned.
+// The alignment of a vector is its size, so that -fsanitize=undefined finds misaligned loads.
 #define BN_VECTORS(name, type)                                                                                         \
     struct alignas(2 * sizeof(type)) name##2 {                                                                         \
         type x, y;                                                                                                     \
@@ -88,14 +88,14 @@ static inline unsigned __umulhi(unsigned a, unsigned b) {
     return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32);
 }
 
-// Four of the eight bytes of (b, a), as the low three bits of each digit of `order` say.
+// Selects four of the eight bytes of (b, a) by the low three bits of each digit of `order`.
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned order) {
     uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
     unsigned result = 0;
     for (int i = 0; i < 4; i++) {
         unsigned digit = order >> (4 * i) & 15;
         unsigned byte = static_cast<unsigned>(bytes >> (8 * (digit & 7))) & 255;
-        // The fourth bit fills the byte with its sign.
+        // The fourth bit replicates the byte's sign.
         result |= ((digit & 8) != 0 ? (byte >> 7) * 255u : byte) << (8 * i);
     }
     return result;
@@ -172,17 +172,17 @@ static inline uint16_t float_to_half(float a) {
     if (magnitude > 0x7f800000) {
         return 0x7fff;
     }
-    if (magnitude >= 0x477ff000) { // 65520, halfway behind the largest
+    if (magnitude >= 0x477ff000) { // 65520, halfway between the largest half and the next power of two
         return static_cast<uint16_t>(sign | 0x7c00);
     }
-    if (magnitude < 0x38800000) { // 2^-14: a subnormal's unit is 2^-24
+    if (magnitude < 0x38800000) { // 2^-14; the unit of subnormals is 2^-24
         return static_cast<uint16_t>(sign | static_cast<unsigned>(std::nearbyint(std::fabs(a) * 0x1p24f)));
     }
     unsigned rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
     return static_cast<uint16_t>(sign | (rounded - (112u << 23)) >> 13);
 }
 
-// Two halves or bf16 that are no numbers.
+// Two halves or bf16 that are NaN.
 static inline uint32_t any_word() {
     return 0xffffffff;
 }

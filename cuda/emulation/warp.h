@@ -1,7 +1,7 @@
-// The primitives in which threads work together: barriers, exchanges within a warp, matrix products, delayed copies.
+// Primitives in which threads cooperate: barriers, exchanges within a warp, matrix products, delayed copies.
 #pragma once
 
-// The caller's place, as a default argument.
+// The caller's place in the source, as a default argument.
 #define BN_PLACE                                                                                                       \
     emulation::Place place = {                                                                                         \
         __builtin_FILE(), __builtin_LINE()                                                                             \
@@ -69,10 +69,11 @@ static inline float warp_most(float value, BN_PLACE) {
 
 namespace emulation {
 
-// One lane's four elements of d += a b, where each register holds `Operand::EACH` elements of a row of a or a column of b.
-// PTX ISA, "Matrix Fragments for mma.m16n8k16" (f16) and "mma.m16n8k32" (s8): with g = lane / 4 and t = lane % 4, d has
-// rows g, g, g + 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1. Registers of a have rows g, g + 8, g, g + 8, those of b
-// column g; the first half of them has elements EACH * t and on of k's first half, the others of its second.
+// Computes one lane's four elements of d += a b, where each register holds `Operand::EACH` elements of a row of a or a
+// column of b. PTX ISA, "Matrix Fragments for mma.m16n8k16" (f16) and "mma.m16n8k32" (s8): with g = lane / 4 and t =
+// lane % 4, d has rows g, g, g + 8, g + 8 and columns 2t, 2t + 1, 2t, 2t + 1. The registers of a have rows g, g + 8, g,
+// g + 8, those of b column g. The first half of the registers holds elements from EACH * t on of the first half of k,
+// the others of its second half.
 template <class Operand, class Sum, class D>
 void mma(D (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *what, Place place) {
     uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
@@ -89,7 +90,7 @@ void mma(D (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *
                 }
             }
         }
-        // Integers wrap around, as the device's do.
+        // Integers wrap around, as on the device.
         d[i] = static_cast<D>(sum);
     }
 }
@@ -128,17 +129,18 @@ static inline void mma_s8(int (&d)[4], const uint32_t (&a)[4], const uint32_t (&
     emulation::mma<emulation::Bytes, int64_t>(d, a, b, "mma_s8", place);
 }
 
-// Of mma.m16n8k16: its registers are those of k's first half.
+// mma.m16n8k16 uses the registers of the first half of k.
 static inline void mma_s8(int (&d)[4], const uint32_t (&a)[2], uint32_t b, BN_PLACE) {
     emulation::mma<emulation::Bytes, int64_t>(d, {a[0], a[1], 0, 0}, {b, 0}, "mma_s8", place);
 }
 
 namespace emulation {
 
-// Whether `mma_f16` cuts sums off as tensor cores are found to (arXiv:2512.07004): for tests of what must not depend on it.
+// Whether `mma_f16` truncates sums as tensor cores have been found to (arXiv:2512.07004), to test that results do not
+// depend on it.
 inline bool cuts_sums = false;
 
-// c plus 8 products: those that are not 0 are cut to 26 bits of the largest, their sum to a float's.
+// Returns c plus 8 products, where nonzero terms are truncated to 26 bits of the largest, and their sum to a float.
 inline float cut_sum(float c, const float (&x)[8], const float (&y)[8]) {
     double terms[9] = {static_cast<double>(c)}, most = std::fabs(terms[0]), sum = 0;
     for (int i = 0; i < 8; i++) {
@@ -153,7 +155,7 @@ inline float cut_sum(float c, const float (&x)[8], const float (&y)[8]) {
     return std::fabs(static_cast<double>(near)) > std::fabs(sum) ? std::nextafter(near, 0.0f) : near;
 }
 
-// Fragments as `mma` has them.
+// Fragments are as in `mma`.
 inline void mma_cut(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const char *what, Place place) {
     uint32_t words[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
     Words all = exchange(words, sizeof words, what, place);
@@ -171,7 +173,7 @@ inline void mma_cut(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2
 
 } // namespace emulation
 
-// The order of a product's sum on a device is not known: in f64, and rounded once.
+// The order in which a device sums is unknown. Here sums are in f64 and rounded once.
 static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
     if (emulation::cuts_sums) {
         return emulation::mma_cut(d, a, b, "mma_f16", place);
@@ -179,7 +181,7 @@ static inline void mma_f16(float (&d)[4], const uint32_t (&a)[4], const uint32_t
     emulation::mma<emulation::Halves, double>(d, a, b, "mma_f16", place);
 }
 
-// Another one that it may be, in f32 and in the order of columns: kernels that are to give the same bits have the same.
+// Another possible order: in f32, by columns. Kernels that must agree to the bit share this order.
 static inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BN_PLACE) {
     emulation::mma<emulation::Bf16s, float>(d, a, b, "mma_bf16", place);
 }
@@ -206,7 +208,7 @@ inline void check_shared(const void *at, size_t bytes, const char *what, Place p
     }
 }
 
-// Done at the last moment that a device may do it, at the wait; until then the target is poisoned.
+// Copies at the last moment allowed, at the wait. Until then the target is poisoned.
 inline void copy_async(void *to, const void *from, size_t bytes, const char *what, Place place) {
     Thread &self = machine.threads[machine.current];
     check_shared(to, bytes, what, place);
@@ -217,7 +219,7 @@ inline void copy_async(void *to, const void *from, size_t bytes, const char *wha
     self.copies.push_back({static_cast<unsigned char *>(to), static_cast<const unsigned char *>(from), bytes, self.group});
 }
 
-// PTX ISA, "ldmatrix": each lane shows its row's 16 bytes; what a lane gets of matrix i, `element(row, column)` reads.
+// PTX ISA, "ldmatrix": each lane shows the 16 bytes of its row. `element(row, column)` reads an element of matrix i.
 template <class Get> void load_rows(uint32_t (&to)[4], const void *row, const char *what, Place place, Get get) {
     check_shared(row, 16, what, place);
     Words all = exchange(row, 16, what, place);
@@ -230,7 +232,7 @@ template <class Get> void load_rows(uint32_t (&to)[4], const void *row, const ch
 
 } // namespace emulation
 
-// Kernels run one after the other here; a driver checks that those launched to begin early have waited.
+// Kernels run one after the other here. A driver checks that kernels which may start early have waited.
 static inline void let_next_begin() {}
 
 static inline void await_inputs() {
@@ -240,7 +242,7 @@ static inline void await_inputs() {
     self.awaited = true;
 }
 
-// Reads all of it, which AddressSanitizer checks.
+// Reads one byte of every 16, for AddressSanitizer to check.
 static inline void prefetch_l2(const void *from, uint32_t bytes, BN_PLACE) {
     using namespace emulation;
     if (reinterpret_cast<uintptr_t>(from) % 16 != 0 || bytes % 16 != 0 || bytes == 0) {
@@ -285,7 +287,7 @@ template <int N> static inline void copy_async_wait() {
     auto &copies = self.copies;
     size_t left = 0;
     for (const Copy &copy : copies) {
-        // Committed, and not one of the last N groups.
+        // Committed, and not among the last N groups.
         if (self.group - copy.group > static_cast<unsigned>(N)) {
             std::memcpy(copy.to, copy.from, copy.bytes);
         } else {

@@ -357,7 +357,7 @@ template <int D> struct Steps {
     const Decode<D> &block;
     // Offset of tile lane() of the piece in K and V, if visible. The warp looks all of them up at once.
     size_t offset;
-    // Of the warp's span: its first tile in the piece, its visible tiles, and its steps of keys (0 if nobody sees it).
+    // The first tile of the warp's span in the piece, its visible tiles, and its steps of keys (0 if nobody sees it).
     int span_tile;
     Part tiles;
     int keys;

@@ -1,4 +1,4 @@
-// Rotation, the KV cache's tiles and attention for KV in F32 and int8, bit by bit.
+// Rotation, the KV cache's tiles and attention for KV in F32 and int8, compared bit by bit.
 
 #include "attention.h"
 
@@ -83,7 +83,8 @@ TEST(attention_of_a_row_alone_is_that_in_a_batch) {
 TEST(attention_of_extremes) {
     Shape shape{KV_F32, 2, 1, 32, 16, 0};
     Batch batch = written_batch_of(shape, {{300, 2}, {70, 1}}, {1, 2});
-    // Scores far apart, a NaN in K of one sequence, and an infinity in the other's V, which its first row doesn't see.
+    // Scores far apart, a NaN in K of one sequence, and an infinity in V of the other, which its first row does not
+    // see.
     for (float &x : batch.qkv) {
         x *= 1e3f;
     }

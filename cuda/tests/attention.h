@@ -1,5 +1,4 @@
-// Batches for the kernels of attention, and what src/kernels/attention and src/ops/attention.rs make of them, written down
-// plainly.
+// Batches for the kernels of attention, and plain reference versions of src/kernels/attention and src/ops/attention.rs.
 #pragma once
 
 #include "../kernels/attention.cu"
@@ -17,7 +16,7 @@ using Bytes = std::vector<unsigned char>;
 
 constexpr int PIECE = 256;
 
-// e^x as src/kernels/rows/exp.rs has it.
+// e^x as in src/kernels/rows/exp.rs.
 inline float exp_reference(float x) {
     if (x < -87.0f || x > 88.0f) {
         return x < 0.0f ? 0.0f : INFINITY;
@@ -47,7 +46,7 @@ inline float bf16_value(uint16_t bits) {
     return x;
 }
 
-// The nearer of the two BF16 around a positive number; of two, the even one.
+// Rounds a positive number to the nearest BF16, ties to even.
 inline uint16_t bf16_reference(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
@@ -56,8 +55,7 @@ inline uint16_t bf16_reference(float x) {
     return below < above || (below == above && low % 2 == 0) ? low : high;
 }
 
-// The Walsh-Hadamard transform of heads that are stored in int8, by its matrix's definition: a block of 2n is made of two
-// of n.
+// The Walsh-Hadamard transform of heads stored in int8, by the recursive definition of its matrix.
 inline void transform_reference(int kind, float *head, int dim) {
     for (int block = 256; kind == KV_INT8 && block > 0; block /= 2) {
         if ((dim & block) == 0) {
@@ -137,11 +135,11 @@ struct Shape {
 };
 
 struct Sequence {
-    // Position of its first row, and its rows.
+    // Position of the first row, and number of rows.
     int start, rows;
 };
 
-// A batch, and a layer's cache in which positions before the batch's are written.
+// A batch, and a layer's cache with earlier positions already written.
 struct Batch {
     Shape shape;
     std::vector<Sequence> sequences;
@@ -156,7 +154,7 @@ struct Batch {
     }
 };
 
-// Numbers of a sequence do not depend on the batch that it is in.
+// The numbers of a sequence do not depend on its batch.
 inline Batch batch_of(const Shape &shape, const std::vector<Sequence> &sequences, const std::vector<int> &seeds) {
     Batch batch{shape, sequences, {}, {}, {}, {}, {}, {}, {}};
     unsigned blocks = 0;
@@ -165,7 +163,7 @@ inline Batch batch_of(const Shape &shape, const std::vector<Sequence> &sequences
     }
     size_t bytes = blocks * static_cast<size_t>(shape.kv_heads) * (shape.block_size / 16)
         * bytes_of_tile(shape.kind, shape.dim);
-    batch.keys.assign(bytes, 0xff); // NaN where nobody writes
+    batch.keys.assign(bytes, 0xff); // NaN in unwritten places
     batch.values.assign(bytes, 0xff);
     unsigned next = blocks;
     for (size_t n = 0; n < sequences.size(); n++) {
@@ -194,7 +192,7 @@ inline Batch batch_of(const Shape &shape, const std::vector<Sequence> &sequences
     return batch;
 }
 
-// How heads are turned.
+// How heads are normed, rotated and scaled.
 struct Turn {
     int pairs;
     bool interleaved, normed;
@@ -259,7 +257,7 @@ inline void write_reference(Batch &batch, const Turn &turn) {
     }
 }
 
-// As the kernel leaves a batch whose heads are not turned.
+// Runs the kernel that writes a batch's heads.
 inline Batch written_batch_of(const Shape &shape, const std::vector<Sequence> &sequences, const std::vector<int> &seeds) {
     Batch batch = batch_of(shape, sequences, seeds);
     write_reference(batch, {0, false, false, 0.3f, {}, {}, {}});
@@ -289,7 +287,7 @@ inline float decay_reference(float max, float high) {
     return max == high ? 1.0f : exp_reference(max - high);
 }
 
-// One step of a query's softmax: positions `from..to` of the 64 from `start` on.
+// One step of a query's softmax: positions `from..to` of the 64 starting at `start`.
 inline void span_reference(const Batch &batch, size_t table, int kv_head, const float *q, int start, int from, int to,
     Softmax &state) {
     const Shape &s = batch.shape;
@@ -334,7 +332,7 @@ inline void merge_reference(Softmax &total, const Softmax &piece) {
     }
 }
 
-// The output of one head of a row whose q is in `qkv` as it attends.
+// The output of one head of a row, whose q in `qkv` is already rotated and scaled.
 inline Floats head_reference(const Batch &batch, size_t row, int head) {
     const Shape &s = batch.shape;
     int position = static_cast<int>(batch.positions[row]);
@@ -408,7 +406,7 @@ inline std::vector<unsigned> tasks_of(const Batch &batch, int most) {
     return tasks;
 }
 
-// As the kernels' comment says.
+// The formula is in the comment of the kernels.
 inline size_t shared_bytes(const Shape &s, int warps, int queries) {
     size_t bytes = 2 * bytes_of_tile(s.kind, s.dim) + 16 * static_cast<size_t>(element_bytes(s.kind));
     return 4 * bytes + static_cast<size_t>(warps * queries) * 4 * static_cast<size_t>((s.dim + 3) / 4 * 4 + 64 + 1);
@@ -426,7 +424,7 @@ inline size_t prefill_bytes(const Shape &s, int warps) {
                             : shared_bytes(s, warps, 4);
 }
 
-// Of `warps` warps, or with KV in F16 of 4.
+// With `warps` warps, or 4 for KV in F16.
 inline Floats decode(const Batch &batch, int warps, int most) {
     const Shape &s = batch.shape;
     warps = s.kind == KV_F16 ? 4 : warps;
@@ -446,7 +444,7 @@ inline Floats decode(const Batch &batch, int warps, int most) {
     return out;
 }
 
-// Of `warps` warps, or as many as a block has shared memory for.
+// With `warps` warps, or as many as shared memory allows.
 inline Floats prefill(const Batch &batch, int warps) {
     const Shape &s = batch.shape;
     while (prefill_bytes(s, warps) > 227 * 1024) {
@@ -462,7 +460,7 @@ inline Floats prefill(const Batch &batch, int warps) {
     return out;
 }
 
-// The rows of one sequence of a batch's output.
+// The output rows of one sequence of a batch.
 inline Floats rows_of(const Batch &batch, const Floats &out, size_t sequence) {
     size_t row = 0, width = static_cast<size_t>(batch.shape.heads * batch.shape.dim);
     for (size_t i = 0; i < sequence; i++) {

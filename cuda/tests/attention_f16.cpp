@@ -1,17 +1,17 @@
-// Attention for KV in F16 against one in f64, and against itself: the same bits however rows come together.
+// Attention for KV in F16 compared with f64, and with itself: the bits are the same however rows are batched.
 
 #include "attention.h"
 
 namespace {
 
-// A query's output in f64, and how far another may be from it.
+// A query's output in f64, and the permitted deviations from it.
 struct Exact {
     std::vector<double> out, bounds;
 };
 
-// The bound is that of the kernels' arithmetic where a tensor core cuts sums off (2^-23 of what it adds up). A score has the
-// error of q's two parts and one for each of its mma; a weight twice that, and that of the exponential; then there are 8 mma
-// for each 64 positions, and what the pieces' merge rounds.
+// The bounds are those of the kernels' arithmetic on tensor cores that truncate sums (by 2^-23 of what they add up). A
+// score has the error of q's two parts and one per mma; a weight has twice that and the exponential's error; then there
+// are 8 mma for each 64 positions, and the rounding errors of merging pieces.
 Exact exact_of(const Batch &batch, size_t row, int head) {
     const Shape &s = batch.shape;
     int position = static_cast<int>(batch.positions[row]);
@@ -53,7 +53,7 @@ Exact exact_of(const Batch &batch, size_t row, int head) {
     return exact;
 }
 
-// Checks all outputs against f64; the root of the sum of errors' squares, by that of the outputs'.
+// Checks all outputs against f64. Returns the norm of the errors divided by that of the outputs.
 double check_all(const Batch &batch, const Floats &out) {
     double errors = 0, sizes = 0;
     size_t at = 0;
@@ -70,8 +70,8 @@ double check_all(const Batch &batch, const Floats &out) {
     return std::sqrt(errors / sizes);
 }
 
-// Rows `from..to` of a batch of one sequence, as if the others were not there yet: behind the last one stands `rest` (two
-// bytes again and again).
+// Rows `from..to` of a batch of one sequence, as if the later ones did not exist yet: their positions are filled with
+// `rest`, two bytes repeated.
 Batch cut(const Batch &all, int from, int to, uint16_t rest) {
     Batch part = all;
     auto begin = static_cast<std::ptrdiff_t>(from), end = static_cast<std::ptrdiff_t>(to);
@@ -99,7 +99,7 @@ Floats rows_between(const Batch &batch, const Floats &out, int from, int to) {
     return Floats(out.begin() + from * width, out.begin() + to * width);
 }
 
-// While there is one, tensor cores cut their sums off: then it shows where an order is not kept.
+// While one exists, tensor cores truncate sums, which reveals differences in order.
 struct Cutting {
     explicit Cutting(bool cuts = true) {
         emulation::cuts_sums = cuts;
@@ -109,7 +109,7 @@ struct Cutting {
     }
 };
 
-// What may stand where nobody has written: NaN, infinity, the largest number, 0.
+// Possible contents of unwritten memory: NaN, infinity, the largest number, 0.
 constexpr uint16_t RESTS[] = {0xffff, 0x7c00, 0xfbff, 0};
 
 } // namespace
@@ -164,7 +164,7 @@ TEST(attention_f16_of_a_row_alone_is_that_in_a_batch) {
     }
 }
 
-// Wherever it is cut, and whatever stands behind.
+// Wherever the prompt is cut, and whatever follows it in memory.
 TEST(attention_f16_of_a_prompt_in_parts) {
     Cutting cutting;
     Random random(4);
@@ -188,7 +188,8 @@ TEST(attention_f16_of_queries_large_and_small) {
         Shape shape{KV_F16, 2, 1, 64, 16, 0};
         Batch batch = batch_of(shape, {{0, 30}}, {5});
         for (size_t i = 0; i < batch.qkv.size(); i++) {
-            // Beyond halves' range, with keys that make up for it as far as they can; one element larger than all others.
+            // Queries beyond the range of halves, with keys that compensate as far as possible; one element is much
+            // larger.
             int column = static_cast<int>(i) % shape.width();
             if (column < 128) {
                 batch.qkv[i] *= q * (column % 64 == 5 ? 300.0f : 1.0f);
@@ -201,14 +202,14 @@ TEST(attention_f16_of_queries_large_and_small) {
         if (q < 1e6f) {
             check_all(batch, out);
         } else {
-            // One position has all the weight.
+            // A single position has all the weight.
             CHECK(std::all_of(out.begin(), out.end(), [](float x) { return std::isfinite(x); }));
         }
         CHECK(same_bits(decode(batch, 4, 16), out));
     }
 }
 
-// Sums that have become smaller than any float can be, from below, are 0 without a sign, whatever follows that nobody sees.
+// Sums that underflow from below become 0 without a sign, whatever follows that nobody sees.
 TEST(attention_f16_of_zeros) {
     Cutting cutting;
     Batch batch = written_batch_of({KV_F16, 1, 1, 16, 16, 0}, {{0, 192}}, {7});
@@ -228,7 +229,7 @@ TEST(attention_f16_of_zeros) {
     }
 }
 
-// A NaN in K or V reaches those that see it, and nobody else.
+// A NaN in K or V reaches the queries that see it, and no others.
 TEST(attention_f16_of_nan) {
     Cutting cutting;
     for (bool keys : {true, false}) {

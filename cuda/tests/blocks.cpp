@@ -1,4 +1,4 @@
-// Products with weights in blocks behind an f16 scale: every bit is the CPU's, at every number of rows.
+// Products with weights in blocks with an f16 scale: every bit is the CPU's, for every number of rows.
 
 #include "products.h"
 
@@ -6,10 +6,10 @@
 
 namespace {
 
-// As the file has them.
+// The layout in files.
 struct FileBlock {
     int elements, bytes;
-    // Weight i of a block is `d * value(block, i)`, and its minimum more where it has one, behind its scale.
+    // Weight i of a block is `d * value(block, i)`, plus its minimum, if any, which follows the scale.
     int (*value)(const uint8_t *block, int i);
     bool minima = false;
 };
@@ -37,7 +37,7 @@ template <class Format> struct BlockCase {
     std::vector<uint8_t> packed, codes;
     std::vector<uint16_t> scales;
 
-    // `extreme`: values of largest magnitude, and one byte for all codes.
+    // With `extreme`: values of the largest magnitude, and one byte for all codes.
     BlockCase(const FileBlock &file, const BlockKernels &kernels, Random &random, int tokens, int rows, int cols,
         int extreme = -1)
         : file(file), kernels(kernels), tokens(tokens), rows(rows), cols(cols) {
@@ -136,11 +136,11 @@ template <class Format> void blocks(const FileBlock &file, const BlockKernels &k
     for (int tokens = 1; tokens <= 8; tokens++) {
         both(Case(file, kernels, random, tokens, 1 + random.below(40), least * (1 + random.below(640 / least))));
     }
-    // More than 32 blocks, a last step that is not whole, edges of tiles.
+    // More than 32 blocks, an incomplete last step, edges of tiles.
     both(Case(file, kernels, random, 5, 3, 1024 + 3 * least));
     both(Case(file, kernels, random, 65, 130, 5 * least));
     both(Case(file, kernels, random, 130, 7, 128));
-    // Tiles with a few tokens, and more columns than the scales that are fetched together.
+    // Tiles with a few tokens, and more columns than one fetch of scales covers.
     both(Case(file, kernels, random, 14, 35, 2048 + least));
     both(Case(file, kernels, random, 33, 31, 1024));
     for (int byte : {0x00, 0x80, 0xff, 0x7f}) both(Case(file, kernels, random, 3, 9, 2 * least, byte));
@@ -150,10 +150,10 @@ template <class Format> void blocks(const FileBlock &file, const BlockKernels &k
     }
 }
 
-// Each code of a repacked block is the file's, at its column.
+// Each code of a repacked block equals the file's code in that column.
 using Embed = void (*)(const uint8_t *, const uint16_t *, const uint32_t *, float, float *, int, int);
 
-// And each row of a table is the file's.
+// Each row of a table equals the file's.
 template <class Format> void repacked(const FileBlock &file, Embed embed, uint64_t seed) {
     Random random(seed);
     constexpr int ROWS = 3, BLOCKS = 5, COLS = BLOCKS * Format::ELEMENTS;
@@ -224,7 +224,7 @@ TEST(q1_0_products) {
     blocks<Q1_0>(Q1_0_FILE, BLOCK_KERNELS(q1_0), 8);
 }
 
-// An infinite scale and a NaN stay in their row, whatever its products are.
+// An infinite scale and a NaN affect only their own row, whatever its products are.
 TEST(block_scales_that_are_no_numbers) {
     Random random(9);
     BlockCase<Q4_0> c(Q4_0_FILE, BLOCK_KERNELS(q4_0), random, 5, 20, 160);

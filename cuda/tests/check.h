@@ -1,4 +1,4 @@
-// What tests of kernels are written with. A test that fails says where, and the others go on.
+// Support for tests of kernels. A failing test reports where, and the others still run.
 #pragma once
 
 #include "../kernels/device.cuh"
@@ -27,7 +27,7 @@ struct Registered {
     }
 };
 
-// Failures of the test that runs.
+// Failures of the current test.
 inline int failures = 0;
 constexpr int MOST_SAID = 10;
 
@@ -38,7 +38,7 @@ inline void fail(const char *file, int line, const std::string &what) {
 }
 
 inline void near(const char *file, int line, const char *what, double got, double want, double tolerance) {
-    // Not `>`: a NaN fails. Equal infinities do not.
+    // Written so that NaN fails and equal infinities pass.
     if (!(got == want || std::fabs(got - want) <= tolerance)) {
         char text[256];
         std::snprintf(text, sizeof text, "%s is %.9g for %.9g, tolerance %.3g", what, got, want, tolerance);
@@ -46,7 +46,7 @@ inline void near(const char *file, int line, const char *what, double got, doubl
     }
 }
 
-// Whether two floats have one set of bits; any NaN is any other.
+// Whether two floats have the same bits. All NaN count as equal.
 inline bool same_bits(float a, float b) {
     return __float_as_uint(a) == __float_as_uint(b) || (a != a && b != b);
 }
@@ -78,7 +78,7 @@ using check::same_bits;
 
 #define CHECK_NEAR(got, want, tolerance) check::near(__FILE__, __LINE__, #got, got, want, tolerance)
 
-// Numbers that a seed gives (splitmix64).
+// Pseudo-random numbers from a seed (splitmix64).
 struct Random {
     uint64_t state;
 
@@ -91,12 +91,12 @@ struct Random {
         return z ^ z >> 31;
     }
 
-    // From 0 to below n.
+    // Returns an integer from 0 to n - 1.
     int below(int n) {
         return static_cast<int>(next() % static_cast<uint64_t>(n));
     }
 
-    // From 0 to below 1.
+    // Returns a number in [0, 1).
     float uniform() {
         return static_cast<float>(next() >> 40) * 0x1p-24f;
     }
@@ -106,7 +106,7 @@ struct Random {
         return static_cast<float>(std::sqrt(-2 * std::log(u)) * std::cos(6.283185307179586 * v));
     }
 
-    // n numbers of `normal`, times `scale`.
+    // Returns n numbers of `normal`, times `scale`.
     std::vector<float> normals(size_t n, float scale = 1.0f) {
         std::vector<float> x(n);
         for (float &v : x) {

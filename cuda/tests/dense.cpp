@@ -1,5 +1,6 @@
-// Products of weights without scales. Of F32 every bit is the CPU's, at every number of rows. Of F16 and BF16 the values are
-// those of sums in f64, but for what an activation loses as two parts, and the bits do not depend on the other rows.
+// Products of weights without scales. For F32 every bit is the CPU's, for every number of rows. For F16 and BF16 the
+// values are near those of sums in f64, except for the loss of splitting activations into two parts, and the bits do
+// not depend on other rows.
 
 #include "products.h"
 
@@ -10,13 +11,13 @@ namespace {
 using DenseKernel = void (*)(float *, const float *, const float *, int, int, int64_t, const uint8_t *, int,
     const uint8_t *, int, const uint8_t *, int);
 
-// A GEMV for up to so many rows, and the rows of weights of its blocks.
+// A GEMV with its maximum number of rows and its outputs per block.
 struct Gemv {
     DenseKernel kernel;
     int tokens, outputs;
 };
 
-// A GEMM of halves for tiles of so many rows.
+// A GEMM of halves with its tokens per tile.
 struct Tiles {
     DenseKernel kernel;
     int tokens, shared;
@@ -38,7 +39,7 @@ const DenseKernels BF16_KERNELS{{{bn_bf16_gemv_4, 4, 16}, {bn_bf16_gemv_8, 8, 32
 
 struct DenseCase {
     DenseKernels kernels;
-    int tokens, rows, cols; // cols is a multiple of 16, of halves of 8
+    int tokens, rows, cols; // cols is a multiple of 16, for halves of 8
     std::vector<float> x;
     Numbers weights;
 
@@ -85,7 +86,7 @@ struct DenseCase {
         return group.run(how.kernel, grid, 256, 256 * (how.outputs + 8));
     }
 
-    // By blocks of which `shares` share a row's columns.
+    // `shares` blocks share the columns of a row.
     Out gemm(const Together<DenseCase> &group, const Tiles &how, unsigned shares) const {
         std::vector<unsigned char> parts(static_cast<size_t>(divided(tokens, 16) * divided(cols, 32) * 2176));
         launch(kernels.split, dim3(divided(tokens, 16), 8), dim3(32), 0, parts.data(), x.data(), tokens, cols);
@@ -107,7 +108,7 @@ struct DenseCase {
         return out;
     }
 
-    // The one for the fewest rows, or one after the other.
+    // The GEMV for the fewest rows that suffices, otherwise the GEMM.
     Out gemv(const Together<DenseCase> &group) const {
         for (const Gemv &how : kernels.gemvs) {
             if (tokens <= how.tokens) return gemv(group, how);
@@ -133,7 +134,7 @@ void f32(uint64_t seed) {
     for (int tokens : {1, 2, 4, 7, 9}) {
         together(random, tokens, [&](int rows) { return DenseCase(random, F32_TYPE, F32_KERNELS, tokens, rows, 80); });
     }
-    // Values that are no numbers.
+    // NaN and infinities.
     DenseCase c(random, F32_TYPE, F32_KERNELS, 6, 10, 96);
     c.x[0] = std::numeric_limits<float>::quiet_NaN();
     c.x[96 + 17] = std::numeric_limits<float>::infinity();
@@ -153,8 +154,8 @@ DenseCase halves(Random &random, bool bf16, int tokens, int rows, int cols) {
     return DenseCase(random, type_of(bf16), bf16 ? BF16_KERNELS : F16_KERNELS, tokens, rows, cols);
 }
 
-// What a product is to be, and how far from it: an activation loses 2^-17 of itself in parts of bf16; 2^-23 in halves, or
-// 2^-36 of the largest. Sums in f32 lose the rest: as the emulation has them, for each product of a segment at most.
+// Checks a product against f64. An activation loses 2^-17 of itself as parts in bf16, as halves 2^-23 or 2^-36 of the
+// largest. Sums in f32 lose the rest: in the emulation, one rounding error per product of a segment at most.
 void near(const DenseCase &c, const Out &out) {
     bool bf16 = c.weights.type.value == BF16_TYPE.value;
     double sums = (c.cols / 4 + 72) * 0x1p-24, own = bf16 ? 0x1p-17 : 0x1p-23;
@@ -176,7 +177,7 @@ void near(const DenseCase &c, const Out &out) {
     }
 }
 
-// Every kernel gives the same bits, whatever it was compiled for; the result.
+// Checks that every kernel gives the same bits, and returns the result.
 Out all_kernels(const DenseCase &c) {
     Out want = c.gemv({{&c}, {}}, c.kernels.gemvs[0]);
     CHECK(same_bits(c.gemv({{&c}, {}}, c.kernels.gemvs[1]).values, want.values));
@@ -194,7 +195,7 @@ void half_products(bool bf16, uint64_t seed) {
         DenseCase c = halves(random, bf16, tokens, 1 + random.below(80), 8 * (1 + random.below(60)));
         near(c, all_kernels(c));
     }
-    // More than a tile of a GEMM in each direction, and segments of several chunks.
+    // More than one tile of a GEMM in each direction, and segments of several chunks.
     DenseCase large = halves(random, bf16, 131, 140, 104);
     near(large, all_kernels(large));
     DenseCase wide = halves(random, bf16, 20, 17, 2200);
@@ -202,7 +203,7 @@ void half_products(bool bf16, uint64_t seed) {
     alone(halves(random, bf16, 70, 35, 616));
 }
 
-// Up to three matrices beside each other have the bits that each has alone, with the bias behind them.
+// Up to three adjacent matrices have the bits that each has alone, with the bias added at the end.
 void half_matrices(bool bf16, uint64_t seed) {
     Random random(seed);
     for (int tokens : {1, 6, 20, 65}) {
@@ -228,7 +229,7 @@ void half_matrices(bool bf16, uint64_t seed) {
     }
 }
 
-// What is no number makes none, in its row and in no other.
+// NaN and infinity affect their own row and no other.
 void half_exceptions(bool bf16, uint64_t seed) {
     Random random(seed);
     for (int tokens : {5, 40}) {
@@ -251,20 +252,21 @@ void half_exceptions(bool bf16, uint64_t seed) {
     }
 }
 
-// Activations of any size, also in one row, where it is the largest that counts.
+// Activations of any size, also mixed within a row, where precision is relative to the largest.
 void half_range(bool bf16, uint64_t seed) {
     Random random(seed);
     DenseCase c = halves(random, bf16, 24, 20, 520);
     const float sizes[] = {1e-30f, 1e-9f, 1e6f, 1e12f, 1e30f, 70000.0f};
     for (int t = 0; t < c.tokens; t++) {
         for (int i = 0; i < c.cols; i++) {
-            // One size, one that grows, one that falls, or all of them.
+            // One size, an increasing one, a decreasing one, or all of them.
             int which = t % 8 < 5 ? t % 6 : t % 8 == 5 ? i / 90 : t % 8 == 6 ? 5 - i / 90 : random.below(6);
             c.x[t * c.cols + i] *= sizes[which % 6];
         }
     }
     near(c, all_kernels(c));
-    // What is large in some segments, and means nothing, does not take the bits of the next ones: of 17 chunks, 3 have 6.
+    // Large activations with zero weights in some segments do not reduce the precision of later segments: the first 3
+    // segments have 6 of 17 chunks.
     const int large = 6 * 32;
     for (int i = 0; i < c.cols; i++) {
         c.x[i] = random.normal() * (i < large ? 1e30f : 1e-9f);
@@ -273,7 +275,7 @@ void half_range(bool bf16, uint64_t seed) {
     Out small = all_kernels(c);
     for (int i = 0; i < large; i++) c.x[i] = 0.0f;
     CHECK(same_bits(small.values, all_kernels(c).values));
-    // Nothing but zeros, but for the last.
+    // All zeros except for the last.
     for (int i = 0; i < c.cols; i++) c.x[i] = i + 1 == c.cols ? 2e5f : 0.0f;
     near(c, all_kernels(c));
 }

@@ -1,5 +1,5 @@
-// Tables of every type against the reference tensors of tests/golden/quants, which another program has written and read:
-// repacked, and then read by the kernels, they have its bits.
+// Tables of every type against the reference tensors of tests/golden/quants, which another program has written and
+// read: repacked and then read by the kernels, they have the same bits.
 
 #include "check.h"
 
@@ -10,7 +10,7 @@
 
 namespace {
 
-// A tensor's file has its bytes, and then its elements: f32, or int8 that a scale multiplies.
+// Reads a tensor's file: its bytes, then its elements as f32, or as int8 to be multiplied by a scale.
 std::vector<uint8_t> tensor(const char *name) {
     std::ifstream file(std::string("tests/golden/quants/") + name + ".bin", std::ios::binary);
     std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), {}};
@@ -72,7 +72,7 @@ TEST(embed_ternary) {
     float scale;
     std::memcpy(&scale, &bytes[CODES], 4);
     std::vector<float> scales{scale, 2 * scale, -scale};
-    // One scale, and rows that end within a block.
+    // A common scale, and rows that end within a block.
     for (int cols : {256, 250, 129}) {
         for (int step : {0, 1}) {
             std::vector<float> out(static_cast<size_t>(ROWS * cols));

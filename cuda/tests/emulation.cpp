@@ -7,7 +7,7 @@
 
 namespace {
 
-// Whether `run` stops the process, in a child of it, having said `message`.
+// Whether `run`, in a child process, crashes after printing `message`.
 template <class Run> bool dies(const char *message, Run run) {
     int said[2];
     if (pipe(said) != 0) {
@@ -33,7 +33,7 @@ template <class Run> bool dies(const char *message, Run run) {
     return !(WIFEXITED(status) && WEXITSTATUS(status) == 0) && text.find(message) != std::string::npos;
 }
 
-// Every lane's shuffles: out [threads, 4].
+// All kinds of shuffles: out [threads, 4].
 BN_KERNEL(try_shuffles)(const int *x, int *out) {
     int i = static_cast<int>(threadIdx.x), value = x[i];
     out[4 * i] = shfl(value, (lane() + 5) % WARP);
@@ -52,7 +52,7 @@ BN_KERNEL(try_wide)(const double *x, double *sums, unsigned *votes, float *large
     largest[threadIdx.x] = warp_max(static_cast<float>(x[threadIdx.x]));
 }
 
-// Each thread's number, as its left neighbour has written it.
+// Reads the number that each thread's right neighbour has written.
 BN_KERNEL(try_barrier)(int *out, int rounds) {
     BN_SHARED(shared);
     int *slots = reinterpret_cast<int *>(shared);
@@ -66,7 +66,7 @@ BN_KERNEL(try_barrier)(int *out, int rounds) {
     out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-// As `try_barrier` for one round, without its barrier: wrong in some order of the threads.
+// As one round of `try_barrier` without its barrier, so that some order of the threads gives wrong results.
 BN_KERNEL(try_no_barrier)(int *out) {
     BN_SHARED(shared);
     int *slots = reinterpret_cast<int *>(shared);
@@ -74,8 +74,8 @@ BN_KERNEL(try_no_barrier)(int *out) {
     out[threadIdx.x] = slots[(threadIdx.x + 1) % blockDim.x];
 }
 
-// 0: half of a block's warps meet the barrier. 1: half of a warp. 2: two barriers of one block. 3: some threads have
-// ended. 4: lanes in different shuffles.
+// 0: half of a block's warps reach the barrier. 1: half of a warp. 2: two different barriers in one block. 3: some
+// threads have ended. 4: lanes in different shuffles.
 BN_KERNEL(try_divergence)(int how, int *out) {
     int i = static_cast<int>(threadIdx.x);
     if (how == 0 && warp() == 0) {
@@ -108,7 +108,7 @@ BN_KERNEL(try_shared)(float *out, int at, int writes) {
     }
 }
 
-// Copies [threads, 4] floats to shared memory in two groups; `waits`: for both, the first, or none. out [threads, 2].
+// Copies [threads, 4] floats to shared memory in two groups and waits for both, the first, or none. out [threads, 2].
 BN_KERNEL(try_copies)(const float *x, float *out, int waits) {
     BN_SHARED(shared);
     float *first = reinterpret_cast<float *>(shared) + 4 * threadIdx.x, *second = first + 4 * blockDim.x;
@@ -131,8 +131,8 @@ BN_KERNEL(try_odd_copy)(const float *x, int shift) {
     copy_async16(shared + shift, x);
 }
 
-// Copies four matrices x [4, 8, 8] of halves to shared memory by 4 bytes, rows 48 bytes apart, `shift` bytes from its start
-// on, and loads them as they are and transposed: out [2, 4, 32] words.
+// Copies four matrices x [4, 8, 8] of halves to shared memory, 4 bytes at a time, with rows 48 bytes apart. Loads them
+// from offset `shift`, as they are and transposed: out [2, 4, 32] words.
 BN_KERNEL(try_matrices)(const uint16_t *x, uint32_t *out, int shift) {
     BN_SHARED(shared);
     for (int i = lane(); i < 128; i += WARP) {
@@ -150,8 +150,8 @@ BN_KERNEL(try_matrices)(const uint16_t *x, uint32_t *out, int shift) {
     }
 }
 
-// d [16, 8] += a [16, k] b [8, k] for one fragment of each; bytes (k = 32), f16 or bf16 (k = 16). Each lane reads what
-// the PTX ISA's formulas for its elements say, one by one. Of bytes also the first `columns` alone, 16.
+// d [16, 8] += a [16, k] b [8, k] for one fragment of each: bytes (k = 32), f16 or bf16 (k = 16). Each lane reads its
+// elements one by one by the formulas of the PTX ISA. For bytes also with the first `columns` = 16 columns alone.
 BN_KERNEL(try_mma_s8)(const int8_t *a, const int8_t *b, int *d, int columns) {
     int g = lane() >> 2, t = lane() % 4;
     uint32_t x[4] = {}, y[2] = {};
@@ -251,7 +251,7 @@ TEST(emulation_barriers) {
             CHECK(out[i] == static_cast<int>(5 * ((i + 1) % threads) + 10));
         }
     }
-    // A missing one shows.
+    // Detects a missing barrier.
     std::vector<int> out(64);
     launch(bn_try_no_barrier, 1, 64, 4 * 64, out.data());
     int wrong = 0;
@@ -275,7 +275,7 @@ TEST(emulation_stops_at_divergence) {
 }
 
 TEST(emulation_shared_memory) {
-    // Poisoned for each block anew.
+    // Poisoned anew for each block.
     std::vector<float> out(3 * 32);
     launch(bn_try_shared, 3, 32, 64, out.data(), 15, 1);
     int numbers = 0;
@@ -286,7 +286,7 @@ TEST(emulation_shared_memory) {
     CHECK(numbers == 32 || numbers == 64);
 #if defined(__SANITIZE_ADDRESS__)
     CHECK(dies("heap-buffer-overflow", [&] { launch(bn_try_shared, 1, 32, 64, out.data(), 16, 0); }));
-    // The first lane that runs may be so far behind the end that another test's memory was there.
+    // The first lane that runs may be so far past the end that another test's memory was there.
     CHECK(dies("AddressSanitizer: heap", [&] { launch(bn_try_shared, 4, 32, 64, out.data(), 0, 0); }));
 #endif
 }
@@ -314,7 +314,7 @@ TEST(emulation_matrices) {
     launch(bn_try_matrices, 1, 32, 32 * 48, x.data(), out.data(), 0);
     for (unsigned i = 0; i < 4; i++) {
         for (unsigned l = 0; l < 32; l++) {
-            // Row l / 4, columns 2 (l % 4) and the next; transposed the other way around.
+            // Row l / 4, columns 2 (l % 4) and the next one; transposed the other way around.
             unsigned plain = 64 * i + 8 * (l / 4) + 2 * (l % 4), across = 64 * i + 8 * (2 * (l % 4)) + l / 4;
             CHECK(out[i * 32 + l] == (plain | (plain + 1) << 16));
             CHECK(out[(4 + i) * 32 + l] == (across | (across + 8) << 16));
@@ -384,7 +384,7 @@ TEST(emulation_mma_of_halves) {
     }
 }
 
-// What is too small beside the largest is lost, and a product with 0 takes no part.
+// Terms that are too small beside the largest are lost, and a product with 0 has no effect.
 TEST(emulation_cut_sums) {
     float x[8] = {1.0f, 0x1p-26f, -0x1p-26f}, y[8] = {1.0f, 1.0f, 1.0f}, zeros[8] = {};
     CHECK(emulation::cut_sum(0.0f, x, y) == 1.0f);
@@ -405,7 +405,7 @@ TEST(emulation_conversions) {
         CHECK(value != value ? (bits & 0x7fff) > 0x7c00 && float_to_half(value) == 0x7fff : float_to_half(value) == half);
     }
     CHECK(half_to_float(0x3c00) == 1.0f && half_to_float(0xc000) == -2.0f && half_to_float(1) == 0x1p-24f);
-    // Halves between two go to the even one, also to and between subnormals.
+    // Ties go to even, also to and between subnormals.
     CHECK(float_to_half(1 + 0x1p-11f) == 0x3c00 && float_to_half(1 + 3 * 0x1p-11f) == 0x3c02);
     CHECK(float_to_half(0x1p-25f) == 0 && float_to_half(3 * 0x1p-25f) == 2 && float_to_half(-0x1.8p-25f) == 0x8001);
     CHECK(float_to_half(65519.0f) == 0x7bff && float_to_half(65520.0f) == 0x7c00 && float_to_half(0x1.ffep-15f) == 0x0400);

@@ -1,5 +1,5 @@
-// Mixtures of experts: the choice against one that is written from the CPU's definition, places and tiles against what they
-// must be, and products of pairs against the kernels that have one matrix alone.
+// Mixtures of experts: the choice against one written from the CPU's definition, places and tiles against their
+// definition, and products of pairs against the kernels for a single matrix.
 
 #include "products.h"
 
@@ -26,7 +26,7 @@ struct Chosen {
     std::vector<float> weights;
 };
 
-// `Routes::choose` of src/ops/experts.rs, and its order of a row's entries.
+// As `Routes::choose` of src/ops/experts.rs, with the same order of a row's entries.
 Chosen reference(const Choice &c, std::vector<float> p) {
     float infinity = std::numeric_limits<float>::infinity(), most = -infinity, sum = 0;
     for (float x : p) most = std::fmax(most, x);
@@ -83,7 +83,7 @@ TEST(experts_are_those_of_the_cpu) {
                 if (kind % 2 == 1) c.bias = random.normals(static_cast<size_t>(experts), 0.3f);
                 if (kind == 3) c.scales = random.normals(static_cast<size_t>(experts));
                 std::vector<float> logits = random.normals(static_cast<size_t>(5 * experts), 3.0f);
-                // Equal ones, and a row of one number.
+                // Equal logits, and a row of one number.
                 for (float &x : logits) x = random.below(3) == 0 ? 1.5f : x;
                 std::fill(logits.begin(), logits.begin() + experts, 0.25f);
                 route(c, logits);
@@ -108,7 +108,7 @@ TEST(rows_without_numbers_have_experts_too) {
     }
 }
 
-// Pairs of `rows` rows, each with `used` different experts, of which some are more frequent.
+// Makes pairs of `rows` rows, each with `used` different experts, some of which are more frequent.
 std::vector<int> pairs_of(Random &random, int rows, int used, int experts) {
     std::vector<int> chosen;
     for (int row = 0; row < rows; row++) {
@@ -147,7 +147,7 @@ TEST(pairs_of_an_expert_are_in_its_tiles) {
         std::vector<int> chosen = pairs_of(random, rows, used, experts);
         for (int tile : {1, 4, 32, 64}) {
             Grouped g = group(chosen, used, experts, tile);
-            std::vector<int> at(chosen.size(), -1), of(chosen.size(), -1); // of places
+            std::vector<int> at(chosen.size(), -1), of(chosen.size(), -1); // by place
             for (size_t i = 0; i < chosen.size(); i++) {
                 size_t place = static_cast<size_t>(g.places[i]);
                 CHECK(place < chosen.size() && at[place] == -1);
@@ -171,8 +171,8 @@ TEST(pairs_of_an_expert_are_in_its_tiles) {
     }
 }
 
-// A type's kernels for experts: rows of weights of a block of each, threads of the first two, shared memory; pairs of the
-// third one's tiles here, and whether its blocks are counted in y.
+// A type's kernels for experts: rows of weights per block, the threads of the first two kernels, shared memory, the
+// pairs per tile of the third kernel here, and whether its blocks are counted in y.
 struct Shapes {
     std::array<int, 3> outputs;
     int threads;
@@ -181,7 +181,7 @@ struct Shapes {
     bool in_y = true;
 };
 
-// The matrices of five experts, two of each, and what pairs are multiplied.
+// The sizes of the matrices of five experts, two each, and the number of pairs.
 constexpr int EXPERTS = 5;
 struct Dims {
     int rows0, rows1, cols, pairs;
@@ -207,7 +207,7 @@ template <class Format> struct BlockExperts {
             int rows = dims.rows_of(i);
             codes.emplace_back(static_cast<size_t>(Planes<Format>(rows, dims.cols).bytes));
             for (uint8_t &c : codes.back()) c = static_cast<uint8_t>(random.below(256));
-            // Scales and minima of Q4_K have six bits.
+            // The scales and minima of Q4_K have six bits.
             size_t groups = static_cast<size_t>(Planes<Format>(rows, dims.cols).groups);
             for (size_t i = groups; Format::MINIMA && i < codes.back().size(); i++) codes.back()[i] &= 63;
             scales.emplace_back(static_cast<size_t>(rows * dims.cols / Format::ELEMENTS * (Format::MINIMA ? 2 : 1)));
@@ -238,7 +238,7 @@ template <class Format> struct BlockExperts {
     }
 };
 
-// Rows with a scale each: BITS of 2 are ternary.
+// Weights with one scale per row; BITS = 2 is ternary.
 template <int BITS> struct WholeExperts {
     Dims dims;
     std::vector<std::vector<uint8_t>> codes;
@@ -304,7 +304,7 @@ struct DenseExperts {
     }
 };
 
-// Each pair's outputs are those of its row and its expert alone, by `one`, in tiles of all sizes.
+// Each pair's outputs equal those of its row and its expert alone, by `one`, in tiles of all sizes.
 template <class One, class Kernel, class Make>
 void same_as_alone(const Shapes &of, One one, const std::array<Kernel, 3> &kernels, int cols, const Make &make) {
     Random random(64);
@@ -330,7 +330,7 @@ void same_as_alone(const Shapes &of, One one, const std::array<Kernel, 3> &kerne
     }
 }
 
-// Launches have 256 threads for the third kernel of each type.
+// The third kernel of each type is launched with 256 threads.
 #define THIRD_TAKES(kernel) static_assert(kernel##_threads == 256)
 THIRD_TAKES(bn_q8_0_experts_gemm);
 THIRD_TAKES(bn_q4_0_experts_gemm);

@@ -1,5 +1,5 @@
-// Low-rank updates: of F32 every bit is that of src/kernels/gemm/lora, of other types A x is rounded otherwise (dense.cu);
-// the bits do not depend on what other rows there are.
+// Low-rank updates. For F32 every bit is that of src/kernels/gemm/lora; for other types A x is rounded differently
+// (dense.cu). The bits do not depend on other rows.
 
 #include "products.h"
 
@@ -18,7 +18,7 @@ struct Kernels {
     void (*split)(unsigned char *, const float *, int, int);
     Down down;
     Up up;
-    // Of a block of `down`.
+    // tokens and outputs of a block of `down`, and its shared memory
     int tokens, outputs, shared;
 
     dim3 grid(int count, int ranks) const {
@@ -32,7 +32,7 @@ const Kernels KERNELS[] = {
     {BF16_TYPE, bn_bf16_split, bn_bf16_gemm_32, bn_lora_up_bf16, 32, 128, 100352},
 };
 
-// The columns of a pair, beside those of another matrix, in some rows of y.
+// A pair's columns, beside those of another matrix, in some rows of y.
 struct LoraCase {
     Kernels kernels;
     int cols, ranks, width, stride;
@@ -92,7 +92,7 @@ TEST(lora_updates) {
             std::vector<float> together = c.run(rows), want = c.reference();
             if (kernels.type.bytes == 4) CHECK(same_bits(together, want));
             for (size_t i = 0; i < want.size(); i++) CHECK_NEAR(together[i], want[i], 1e-3 * (1 + std::fabs(want[i])));
-            // One row after the other gives the same.
+            // Row by row, the results are the same.
             std::vector<float> all = c.y;
             for (uint32_t row : rows) {
                 std::vector<float> one = c.run({row});

@@ -1,4 +1,4 @@
-// What tests of products share: an output with room beside it, and rows of a batch alone.
+// Shared by tests of products: an output with padding, and parts of a batch.
 #pragma once
 
 #include "check.h"
@@ -12,10 +12,10 @@
 
 namespace {
 
-// What `out` holds where nothing is to be written.
+// Marks elements of `out` that must not be written.
 constexpr float UNTOUCHED = -12345.0f;
 
-// A product's output with room beside each row.
+// A product's output, with padding after each row.
 struct Out {
     int tokens, rows;
     int64_t stride;
@@ -29,7 +29,7 @@ struct Out {
         return values[static_cast<size_t>(t * stride + row)];
     }
 
-    // Bits are those of `want` [tokens, rows], and nothing else was written.
+    // Whether the bits are those of `want` [tokens, rows] and nothing else was written.
     bool is(const std::vector<float> &want) const {
         for (int t = 0; t < tokens; t++) {
             for (int i = 0; i < stride; i++) {
@@ -49,12 +49,12 @@ inline unsigned divided(int n, int by) {
     return static_cast<unsigned>((n + by - 1) / by);
 }
 
-// Some of the rows of a larger batch, which begin at `first`.
+// `count` rows of a larger batch, starting at `first`.
 template <class T> std::vector<T> rows_of(const std::vector<T> &all, int first, int count, int width) {
     return {all.begin() + first * width, all.begin() + (first + count) * width};
 }
 
-// Cases whose matrices one launch takes, up to three, with the activations of the first; and a bias, or none.
+// Up to three cases whose matrices one launch takes, with the first case's activations, and a bias or none.
 template <class Case> struct Together {
     std::vector<const Case *> cases;
     std::vector<float> bias;
@@ -86,7 +86,7 @@ template <class Case> struct Together {
         return out;
     }
 
-    // By blocks of `outputs` rows of weights.
+    // Blocks have `outputs` rows of weights.
     template <class Kernel> Out gemv(Kernel kernel, int outputs, int shared) const {
         return run(kernel, dim3(blocks(outputs)), 128, shared);
     }
@@ -111,12 +111,12 @@ template <class Case> struct Together {
     }
 };
 
-// The fewest rows of those that a GEMV is compiled for.
+// The smallest number of rows that a GEMV is compiled for and that suffices.
 inline int rows_compiled(int tokens) {
     return tokens <= 2 ? tokens : tokens <= 4 ? 4 : 8;
 }
 
-// Elements of matrices that are multiplied in f32: their bytes, bits of a number, and what those stand for.
+// An element type of matrices that are multiplied in f32: its bytes, the bits of a number, and the value of bits.
 struct Type {
     int bytes;
     uint32_t (*bits)(float);
@@ -129,7 +129,7 @@ const Type F16_TYPE{2, [](float w) { return static_cast<uint32_t>(float_to_half(
 const Type BF16_TYPE{2, [](float w) { return __float_as_uint(w) >> 16; },
     [](uint32_t bits) { return __uint_as_float(bits << 16); }};
 
-// A matrix of such elements, and what they stand for.
+// A matrix of such elements, and their values.
 struct Numbers {
     Type type;
     std::vector<uint8_t> bytes;
@@ -149,7 +149,7 @@ struct Numbers {
     }
 };
 
-// `dot` of src/kernels/gemm/dense: sixteen lanes, halves added until one is left.
+// As `dot` of src/kernels/gemm/dense: sixteen lanes; halves are added until one is left.
 inline float dense_dot(const float *x, const float *w, int cols) {
     float lanes[16] = {};
     for (int i = 0; i < cols; i++) lanes[i % 16] = std::fma(x[i], w[i], lanes[i % 16]);
@@ -159,7 +159,7 @@ inline float dense_dot(const float *x, const float *w, int cols) {
     return lanes[0];
 }
 
-// The GEMM's output by tiles of each shape that it has; most have one.
+// The outputs of the GEMM for each shape of tiles that it has; most have one.
 template <class Case> auto gemms(const Case &c, const Together<Case> &group, int) -> decltype(c.gemms(group)) {
     return c.gemms(group);
 }
@@ -168,19 +168,19 @@ template <class Case> std::vector<Out> gemms(const Case &c, const Together<Case>
     return {c.gemm(group)};
 }
 
-// They all have these bits.
+// Checks that all of them have these bits.
 template <class Case> void check_gemms(const Case &c, const Together<Case> &group, const std::vector<float> &want) {
     for (const Out &out : gemms(c, group, 0)) CHECK(out.is(want));
 }
 
-// All kernels give the reference's bits, the GEMV where it takes so many rows.
+// Checks that all kernels give the reference's bits, the GEMV if it takes that many rows.
 template <class Case> void both(const Case &c) {
     std::vector<float> want = c.reference();
     if (c.tokens <= 8) CHECK(c.gemv({{&c}, {}}).is(want));
     check_gemms<Case>(c, {{&c}, {}}, want);
 }
 
-// Rows of a batch, alone and a few at a time, have the bits that they have in it.
+// Checks that rows of a batch have the same bits alone and a few at a time.
 template <class Case> void alone(const Case &c) {
     Out batch = gemms<Case>(c, {{&c}, {}}, 0)[0];
     for (int count : {1, 2, 3, 7}) {
@@ -196,8 +196,8 @@ template <class Case> void alone(const Case &c) {
     }
 }
 
-// One to three matrices in a launch have the bits that each has alone, with the bias behind them. `make` gives cases of so
-// many rows.
+// Checks that one to three matrices in a launch have the bits that each has alone, with the bias added at the end.
+// `make` makes a case with a number of rows.
 template <class Make> void together(Random &random, int tokens, const Make &make) {
     using Case = decltype(make(1));
     std::vector<Case> cases;
@@ -225,7 +225,7 @@ struct BlockKernels {
         return rows == 1 ? gemv_1 : rows == 2 ? gemv_2 : rows == 4 ? gemv_4 : gemv_8;
     }
 
-    // By large tiles and by small ones, with so much shared memory.
+    // With large tiles and with small ones, and their shared memory.
     template <class Case> std::vector<Out> gemms(const Together<Case> &group, int of_large, int of_small) const {
         return {group.gemm(large, 64, 128, of_large), group.gemm(small, 32, 32, of_small)};
     }

@@ -1,4 +1,4 @@
-// Tests of rows.cu: every result has the bits of src/kernels/rows, whose definitions are written out here once more.
+// Tests of rows.cu: every result has the bits of src/kernels/rows, whose definitions are repeated here.
 
 #include "check.h"
 
@@ -8,7 +8,7 @@ using namespace rows;
 
 namespace {
 
-// Some of the widths are no multiple of anything; the last ones are a model's.
+// Some of the widths are not a multiple of anything; the last ones are those of a model.
 const int WIDTHS[] = {1, 3, 31, 32, 33, 100, 192, 257, 1022, 2560, 6912};
 const unsigned BLOCKS[] = {32, 96, 320, 864, 1024};
 constexpr int BLOCK_SIZES = 5;
@@ -110,7 +110,7 @@ void reference_transform(float *x, int cols, int block) {
     for (int i = 0; i < cols; i++) x[i] *= factor_of(block);
 }
 
-// Rotated in blocks of `rotation` columns, if that is not 1.
+// Rotates in blocks of `rotation` columns, unless that is 1.
 Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, int stride, int rotation = 1) {
     Quantized q(rows, stride);
     for (int r = 0; r < rows; r++) {
@@ -130,7 +130,7 @@ Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, in
     return q;
 }
 
-// Numbers of all kinds: most are ordinary, some rows have zeros, the largest or the smallest, NaN, infinities.
+// Numbers of all kinds: most are ordinary; some rows have zeros, very large or small numbers, NaN, infinities.
 std::vector<float> odd_rows(Random &random, int rows, int cols) {
     const float odd[] = {0.0f, -0.0f, 3e38f, -3e38f, 1e-45f, NAN, INFINITY, -INFINITY, 1e-20f, 0.5f};
     std::vector<float> x = random.normals(size_t(rows) * cols, 3.0f);
@@ -152,7 +152,7 @@ std::vector<float> odd_rows(Random &random, int rows, int cols) {
     return x;
 }
 
-// What a fused kernel gets: x, y, weights (which may be none), and what they make.
+// The inputs of fused kernels, some of which may be absent, and the results of kernels and references.
 struct Case {
     int rows, cols, stride, activation;
     unsigned block;
@@ -180,7 +180,7 @@ struct Case {
         return v.empty() ? nullptr : v.data();
     }
 
-    // This case's row `r` alone.
+    // Row `r` of this case alone.
     Case row(int r) const {
         Case one = *this;
         auto cut = [&](std::vector<float> &v, int width) {
@@ -227,7 +227,7 @@ struct Case {
         return row_bytes((cols + 3) / 4 * 4);
     }
 
-    // x becomes the sum.
+    // Replaces x by the sum.
     std::vector<float> add_norm() {
         std::vector<float> out(x.size(), NAN);
         launch(bn_add_norm, rows, block, row_shared(), x.data(), given(y), given(y_weight), 1e-6f, given(weight), 1e-5f,
@@ -243,7 +243,7 @@ struct Case {
         return q;
     }
 
-    // `blocks` for each row.
+    // Runs `blocks` blocks per row.
     std::vector<float> gated_norm(unsigned blocks = 1) const {
         std::vector<float> out(x.size(), NAN);
         unsigned shared = weight.empty() ? 0 : row_shared();
@@ -260,7 +260,7 @@ struct Case {
     }
 };
 
-// Of floats' bits.
+// Hashes the bits of floats.
 uint64_t hash(const std::vector<float> &x) {
     uint64_t h = 0xcbf29ce484222325;
     for (float v : x) {
@@ -288,7 +288,7 @@ TEST(rows_add_norm) {
             Case rotated = c;
             int rotation = block_of(cols);
             CHECK(rotated.add_norm_quantize(rotation) == reference_quantize(want, c.rows, cols, c.stride, rotation));
-            // A row alone, in another block.
+            // A row alone, with another block size.
             int r = random.below(c.rows);
             Case one = c.row(r);
             one.block = BLOCKS[random.below(BLOCK_SIZES)];
@@ -360,7 +360,7 @@ TEST(rows_single_steps) {
 }
 
 TEST(rows_quantize_extremes) {
-    // Halves to the even side, the largest to 127.
+    // Ties go to even, the largest value to 127.
     std::vector<float> x = {0.5f, 1.5f, 2.5f, -0.5f, -1.5f, -2.5f, 127.0f, -127.0f};
     auto quantize = [](std::vector<float> x) {
         int cols = static_cast<int>(x.size()), stride = (cols + 3) / 4 * 4;
@@ -383,7 +383,7 @@ TEST(rows_quantize_extremes) {
     ones[5] = INFINITY;
     q = quantize(ones);
     CHECK(q.scales[0] == 0.0f && q.sums[0] == 0);
-    // A NaN does not hide what its thread has seen before.
+    // A NaN does not hide earlier values of its thread.
     std::vector<float> hidden(256, 1.0f);
     hidden[5] = 1000.0f, hidden[5 + 64] = NAN;
     CHECK(quantize(hidden).scales[0] == 0.127f);
@@ -409,10 +409,10 @@ TEST(rows_quantize_blocks) {
     Random random(14);
     for (int width : {32, 256}) {
         auto kernel = width == 32 ? bn_quantize_blocks32 : bn_quantize_blocks256;
-        int columns = width == 32 ? 32 : 16; // of a sum
+        int columns = width == 32 ? 32 : 16; // per sum
         for (int blocks : {1, 2, 7, 64, 131}) {
             std::vector<float> x = odd_rows(random, blocks, width);
-            x[0] = 1e-45f; // 127 / absmax is infinite where nothing larger is there
+            x[0] = 1e-45f; // 127 / absmax is infinite if the block has nothing larger
             std::vector<int8_t> values(x.size(), 99);
             std::vector<float> scales(blocks, NAN);
             std::vector<int16_t> sums(x.size() / columns, -1);
@@ -427,7 +427,7 @@ TEST(rows_quantize_blocks) {
             }
             for (int16_t left : sums) CHECK(left == 0);
         }
-        // The smallest there are.
+        // The smallest numbers that exist.
         std::vector<float> x(width, 0.0f), scale(1);
         x[0] = 1e-45f, x[1] = -1e-45f;
         std::vector<int8_t> values(width);
@@ -468,7 +468,7 @@ TEST(rows_embed_and_gather) {
     }
 }
 
-// Hashes of what the scalar functions of src/kernels/rows, compiled from there, give.
+// Hashes of the results of the scalar functions of src/kernels/rows, compiled from there.
 TEST(rows_have_the_bits_of_the_rust_code) {
     std::vector<float> x, exponentials, gate_up;
     for (int i = 0; i < 180000; i++) {

@@ -1,4 +1,4 @@
-// Draws of tokens, against src/sample written down plainly: sorts, and sums in the order of src/kernels/rows/logits.rs.
+// Draws of tokens against a plain version of src/sample: sorts, and sums in the order of src/kernels/rows/logits.rs.
 
 #include "../kernels/sampling.cu"
 #include "check.h"
@@ -35,7 +35,7 @@ struct Params {
 
 struct Kept {
     float max, temperature;
-    // Tokens that are left, ascending, with their logits.
+    // The remaining tokens in ascending order, with their logits.
     std::vector<int> tokens;
     Floats logits;
     std::vector<double> masses;
@@ -63,7 +63,7 @@ struct Kept {
         return all;
     }
 
-    // The most likely first, the lower token among equals.
+    // The most likely tokens first, the lower token first among equals.
     std::vector<size_t> sorted() const {
         std::vector<size_t> order(tokens.size());
         for (size_t i = 0; i < order.size(); i++) {
@@ -83,7 +83,7 @@ struct Kept {
         logits.resize(places.size());
     }
 
-    // Where not so many are possible, all are kept.
+    // Keeps all if fewer are possible.
     void keep_reaching(double wanted, bool counts) {
         std::vector<size_t> order = sorted();
         double sum = 0.0;
@@ -130,7 +130,7 @@ int draw_reference(Kept &kept, double u) {
     return kept.tokens[last];
 }
 
-// As src/sample/adjust.rs.
+// As in src/sample/adjust.rs.
 Floats edited_reference(Floats logits, const Params &p) {
     for (const sampling::Edit &edit : p.edits) {
         float &logit = logits[edit.token];
@@ -152,7 +152,7 @@ int sample_reference(const Floats &given, const Params &p) {
     Params plain = p;
     plain.edits.clear();
     if (!p.edits.empty()) {
-        // What is wrong with the row comes first.
+        // Defects of the row before edits come first.
         plain.temperature = 0.0f;
         int raw = sample_reference(given, plain);
         plain.temperature = p.temperature;
@@ -196,14 +196,14 @@ int sample_reference(const Floats &given, const Params &p) {
     return draw_reference(kept, uniform_reference(p.seed, p.position));
 }
 
-// A token, and what is reported beside it.
+// A token, and the report about its row.
 struct Drawn {
     int token;
     sampling::Report report = {};
     std::vector<sampling::Likely> likely = {};
 };
 
-// By its place in the order, the lower token among equals, and behind the vocabulary none.
+// Tokens by likelihood, the lower token first among equals; none past the end of the vocabulary.
 Drawn reported_reference(const Floats &logits, const Params &p) {
     Drawn drawn{sample_reference(logits, p)};
     if (drawn.token < 0 || p.tops < 0) {
@@ -222,7 +222,7 @@ Drawn reported_reference(const Floats &logits, const Params &p) {
     return drawn;
 }
 
-// What the kernel draws from rows of one length.
+// Runs the kernel on rows of one length.
 std::vector<Drawn> sample(const std::vector<Floats> &rows, const std::vector<Params> &params) {
     size_t count = rows.size(), vocab = rows[0].size();
     Floats logits, packed(count * vocab);
@@ -261,7 +261,7 @@ std::vector<Drawn> sample(const std::vector<Floats> &rows, const std::vector<Par
     return drawn;
 }
 
-// Rows of the kinds that are hard to divide.
+// Rows that are hard to divide.
 Floats some_row(int kind, size_t vocab, Random &random) {
     Floats row(vocab);
     for (float &x : row) {
@@ -279,7 +279,7 @@ Floats some_row(int kind, size_t vocab, Random &random) {
     return row;
 }
 
-// To the last bit: log probabilities are the host's when what they are made of is.
+// Compares to the last bit: the host's log probabilities are exact if the report is.
 void compare(const Drawn &got, const Drawn &want) {
     CHECK_NEAR(got.token, want.token, 0);
     CHECK_NEAR(got.report.mass, want.report.mass, 0);
@@ -350,7 +350,7 @@ TEST(sample_greedy_and_what_is_no_distribution) {
     }
 }
 
-// Rows begin at any multiple of 4 bytes; the greatest logits stand at their ends, and where batches of fours meet.
+// Rows begin at any multiple of 4 bytes. The largest logits stand at the ends, and where batches meet.
 TEST(sample_greedy_wherever_the_greatest_is) {
     Random random(8);
     for (size_t vocab : {1, 2, 3, 5, 6, 7, 8, 2047, 4098, 16385, 33003}) {
@@ -361,7 +361,7 @@ TEST(sample_greedy_wherever_the_greatest_is) {
             Floats row = some_row(0, vocab, random);
             place = std::min(place, vocab - 1);
             row[place] = 100.0f;
-            // Equal ones behind it.
+            // Equal logits after it.
             for (size_t at : {place + 1, place + 4, place + 2048, vocab - 1}) {
                 if (at > place && at < vocab) row[at] = 100.0f;
             }
@@ -439,7 +439,7 @@ TEST(sample_reports_what_log_probabilities_are_made_of) {
             compare(rows, params);
         }
     }
-    // All of the most likely ones in one part of the row, and as many parts as are asked for.
+    // All of the most likely tokens in one part of the row, and then as many parts as tokens that are asked for.
     Floats row(32 * 128, 0.0f);
     for (size_t i = 0; i < 40; i++) {
         row[1000 + i] = static_cast<float>(1 + i % 7);
@@ -482,7 +482,7 @@ TEST(sample_follows_the_distribution) {
     for (const Drawn &drawn : sample(std::vector<Floats>(params.size(), row), params)) {
         counts[static_cast<size_t>(drawn.token)]++;
     }
-    // 20, 40, 60 and 80 expected, standard deviations 4 to 7.
+    // Expected are 20, 40, 60 and 80, with standard deviations of 4 to 7.
     const int want[5] = {20, 40, 60, 0, 80};
     for (size_t i = 0; i < 5; i++) {
         CHECK_NEAR(counts[i], want[i], want[i] == 0 ? 0 : 25);

@@ -1,4 +1,5 @@
-// Products with ternary weights that have a scale for each 256 (TQ2_0): every bit is the CPU's, at every number of rows.
+// Products with ternary weights that have a scale for each 256 columns (TQ2_0): every bit is the CPU's, for every
+// number of rows.
 
 #include "products.h"
 
@@ -13,7 +14,7 @@ struct ScaledCase {
     std::vector<uint8_t> packed, codes;
     std::vector<uint16_t> scales;
 
-    // `extreme`: values of largest magnitude, and this code.
+    // With `extreme`: values of the largest magnitude, and this code.
     ScaledCase(Random &random, int tokens, int rows, int cols, int extreme = -1) : tokens(tokens), rows(rows), cols(cols) {
         for (int i = 0; i < tokens * cols; i++) {
             x.push_back(static_cast<int8_t>(extreme >= 0 ? (i / cols % 2 ? 127 : -127) : random.below(255) - 127));
@@ -101,7 +102,7 @@ TEST(tq2_0_products) {
         for (int tokens = 1; tokens <= 8; tokens++) {
             both(ScaledCase(random, tokens, 1 + random.below(40), 256 * (1 + random.below(6))));
         }
-        // More than four blocks, edges of tiles.
+        // More than four blocks, and edges of tiles.
         both(ScaledCase(random, 3, 5, 256 * 9));
         both(ScaledCase(random, 65, 130, 512));
         both(ScaledCase(random, 130, 7, 256));
@@ -115,7 +116,7 @@ TEST(tq2_0_products) {
     }
 }
 
-// Zeros have the CPU's sign, and what is no number stays in its row.
+// Zeros have the CPU's sign, and NaN stays in its row.
 TEST(tq2_0_extremes) {
     Random random(62);
     ScaledCase c(random, 5, 20, 512);

@@ -1,4 +1,4 @@
-// Products with super-blocks: every bit is the CPU's, at every number of rows.
+// Products with super-blocks: every bit is the CPU's, for every number of rows.
 
 #include "products.h"
 
@@ -6,14 +6,14 @@
 
 namespace {
 
-// A super-block's integers, as `Codes` of src/kernels/gemm/formats/decode.rs.
+// A super-block's integers, as in `Codes` of src/kernels/gemm/formats/decode.rs.
 struct Decoded {
     int values[256], scales[16], mins[16] = {};
 };
 
-// A file's super-block, and how ggml-quants.c reads it: pointers that go on.
+// A super-block in a file, and its decoder, written as in ggml-quants.c with advancing pointers.
 struct SuperFile {
-    int bytes, d, min; // where its f16 are; min is -1 where there is none
+    int bytes, d, min; // offsets of its f16 values; min is -1 if there is none
     Decoded (*decode)(const uint8_t *block);
 };
 
@@ -114,7 +114,7 @@ template <class Format> struct SuperCase {
     std::vector<uint8_t> packed, codes;
     std::vector<uint16_t> scales;
 
-    // `extreme`: values of largest magnitude, and one byte for all codes and scales.
+    // With `extreme`: values of the largest magnitude, and one byte for all codes and scales.
     SuperCase(const SuperFile &file, const BlockKernels &kernels, Random &random, int tokens, int rows, int cols,
         int extreme = -1)
         : file(file), kernels(kernels), tokens(tokens), rows(rows), cols(cols) {
@@ -214,7 +214,7 @@ template <class Format> void supers(const SuperFile &file, const BlockKernels &k
     for (int tokens = 1; tokens <= 8; tokens++) {
         both(Case(file, kernels, random, tokens, 1 + random.below(40), 256 * (1 + random.below(4))));
     }
-    // More than four super-blocks, edges of tiles.
+    // More than four super-blocks, and edges of tiles.
     both(Case(file, kernels, random, 3, 5, 256 * 9));
     both(Case(file, kernels, random, 65, 130, 512));
     both(Case(file, kernels, random, 130, 7, 256));

@@ -1,4 +1,4 @@
-// Products with weights that have a scale for each row: every bit is the CPU's, at every number of rows.
+// Products with weights that have one scale per row: every bit is the CPU's, for every number of rows.
 
 #include "products.h"
 
@@ -26,11 +26,11 @@ struct WholeCase {
     std::vector<int8_t> x;
     std::vector<float> x_scales, scales;
     std::vector<int> x_sums;
-    std::vector<int> codes; // 0 to 2 of ternary weights
+    std::vector<int> codes; // 0 to 2 for ternary weights
     std::vector<uint8_t> weights;
     int scale_step;
 
-    // `extreme`: largest magnitudes, for the largest sums.
+    // With `extreme`: the largest magnitudes, for the largest sums.
     WholeCase(Weights type, Random &random, int tokens, int rows, int cols, bool extreme = false, bool one_scale = false)
         : type(type), tokens(tokens), rows(rows), cols(cols), scale_step(one_scale ? 0 : 1) {
         for (int i = 0; i < tokens * cols; i++) {
@@ -115,9 +115,9 @@ struct WholeCase {
     }
 };
 
-// Whether what lanes read together, `bytes` each at places of a tile, lies in different banks, or is the same.
+// Whether lanes that read together, `bytes` each from places of a tile, use different banks or the same word.
 bool apart(int bytes, unsigned (*place_of)(unsigned lane)) {
-    // A read of more than 128 bytes is made in several goes, of neighboring lanes.
+    // A read of more than 128 bytes takes several passes of adjacent lanes.
     unsigned together = static_cast<unsigned>(128 / bytes);
     for (unsigned start = 0; start < 32; start += together) {
         long in_bank[32];
@@ -142,9 +142,9 @@ TEST(products_read_banks_apart) {
     CHECK(apart(4, [](unsigned lane) { return place<2>(lane / 4, 1) + 8; }));            // Q2_0
     CHECK(apart(4, [](unsigned lane) { return place<1>(lane / 4, 0) + 12; }));           // Q1_0
     CHECK(apart(16, [](unsigned lane) { return place<16, 4>(lane / 4, 8 + lane % 4); })); // f32 activations
-    // All fours of a warp have one of f16 outputs.
+    // All groups of four lanes read the same f16 output.
     CHECK(apart(8, [](unsigned lane) { return place<8, 2>(3, 2 + lane % 4 / 2) + lane % 2 * 8; }));
-    CHECK(apart(16, [](unsigned lane) { return place<16, 4>(3, 4 + lane % 4); })); // of f32
+    CHECK(apart(16, [](unsigned lane) { return place<16, 4>(3, 4 + lane % 4); })); // for f32
     CHECK(!apart(4, [](unsigned lane) { return lane / 4 * 128 + lane % 4 * 4; }));
 }
 
@@ -158,14 +158,14 @@ void whole(Weights type, uint64_t seed) {
     both(WholeCase(type, random, 65, 129, 256));
     both(WholeCase(type, random, 64, 128, 128));
     both(WholeCase(type, random, 131, 5, 384, false, true));
-    // Tiles with a few tokens, some of whose warps have no columns of the last step.
+    // Tiles with a few tokens, where some warps have no columns in the last step.
     both(WholeCase(type, random, 16, 70, 1408));
     both(WholeCase(type, random, 17, 31, 1280));
     both(WholeCase(type, random, 47, 33, 128));
     both(WholeCase(type, random, 2, 40, 640, false, true));
     alone(WholeCase(type, random, 70, 33, 384));
     for (int tokens : {1, 2, 4, 7, 9}) {
-        // I2_S beside `Ternary`.
+        // I2_S next to `Ternary`.
         auto make = [&](int rows) { return WholeCase(type, random, tokens, rows, 256, false, random.below(2) == 0); };
         together(random, tokens, make);
     }
@@ -177,7 +177,7 @@ void whole_extremes(Weights type, uint64_t seed) {
     WholeCase zeros(type, random, 3, 20, 256);
     std::fill(zeros.x.begin(), zeros.x.end(), int8_t{0});
     std::fill(zeros.x_sums.begin(), zeros.x_sums.end(), 0);
-    zeros.x_scales[1] = 0; // of a row with an infinity: 0 times infinity
+    zeros.x_scales[1] = 0; // for a row with an infinity: 0 times infinity
     both(zeros);
     CHECK(zeros.gemv({{&zeros}, {}}).at(1, 0) != zeros.gemv({{&zeros}, {}}).at(1, 0));
     WholeCase huge(type, random, 2, 20, 256);
