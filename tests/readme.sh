@@ -1,6 +1,6 @@
 #!/bin/sh
 # readme.sh PREFIX WORK PYTHON: runs the programs of README.md's section "Use it from" against an installation. Each must
-# find that 17+25=42. Swift's must be the example that bindings/swift/test.sh runs. What is not installed is reported; in CI it is an error.
+# find that 17+25=42. Swift's must be the example that bindings/swift/test.sh runs. Missing tools are reported; in CI they are errors.
 set -eu
 prefix=$1 work=$2/readme python=$3
 export LD_LIBRARY_PATH="$prefix/lib" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # cross.sh musl|aarch64: builds and installs the library for another system and uses it: C programs, shared and static; bn-chat,
-# bn-server; the demo model's golden prompts. What is for aarch64 runs under qemu-user.
+# bn-server; the demo model's golden prompts. Programs for aarch64 run under qemu-user.
 set -eu
 left_out() {
     echo "skipped: $1"
