@@ -4,9 +4,9 @@
 //         [--ids] [--together] [--step-tokens N] [--instructions NAME] [--device NAME] [--kv NAME]
 //         [--weights NAME] [--embed] [model.gguf]
 // --load: how long loading takes, and until the first token, and the memory at its peak, after it and after a request.
-// --repeat: medians of so many runs. --batches: these sizes, and nothing but them. --ids: prompts are ids from all over
+// --repeat: medians of this number of runs. --batches: only these sizes. --ids: prompts are ids from all over
 // the vocabulary, which needs no tokenizer. --together: all prompts of a batch go into its first step, as far as they
-// fit, instead of the first alone and the others behind it; then prefill and decode come after one another.
+// fit, instead of the first alone and the others after it; then prefill and decode come after one another.
 // --step-tokens: a step's tokens at most, instead of the engine's default.
 // --instructions: scalar, avx2, avx-vnni, avx512-vnni, avx512-vbmi, amx, neon or neon-i8mm, instead of the best one.
 // --device: cuda:0 and so on instead of the CPU.

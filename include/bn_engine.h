@@ -611,7 +611,7 @@ struct bn_sampling {
     /** Added to the logits of up to 4096 tokens. */
     const bn_logit_bias *logit_bias;
     size_t logit_bias_count;
-    /** Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+    /** Up to 256 texts of 1 to 1024 bytes that do not come, alone or after a space, in the
      * tokenizer's own spelling; other tokens may spell them. */
     const bn_string *bad_words;
     size_t bad_words_count;
@@ -771,7 +771,7 @@ struct bn_trace {
 #define BN_REQUEST_DROP_LATE (1u << 7)
 /** End the request, as `BN_FINISH_CANCELLED`, when `max_unread_bytes` would pause it. */
 #define BN_REQUEST_END_UNREAD (1u << 8)
-/** With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, behind
+/** With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, after
  * penalties, temperature and samplers (of a dropped token: -infinity). */
 #define BN_REQUEST_CHAIN_LOGPROBS (1u << 9)
 /** Needs `chat.json`: events have reasoning in `reasoning`, calls of tools in `tool_calls`, and
@@ -812,7 +812,7 @@ struct bn_request_params {
     /** Returned in every event. */
     uint64_t user_data;
     /** A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
-     * embeddings, behind (EOS). */
+     * embeddings, after it (EOS). */
     bn_string prompt;
     /** With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
      * `prompt_tokens`, which hold both texts. */
@@ -853,12 +853,12 @@ struct bn_request_params {
     bn_sampling sampling;
     /** The grammar that the output matches. */
     bn_constraint constraint;
-    /** With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
-     * 32. */
+    /** With `BN_REQUEST_LOGPROBS`: the number of most likely tokens to report for each generated
+     * one, up to 32. */
     uint32_t top_logprobs;
     /** The prompt's first position for `BN_REQUEST_PROMPT_LOGPROBS` and `BN_TASK_SCORE`. */
     uint32_t logprobs_from;
-    /** With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, behind those of `top_logprobs`. */
+    /** With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, after those of `top_logprobs`. */
     const uint32_t *logprob_tokens;
     size_t logprob_tokens_count;
     /** With `BN_TASK_EMBED`. */
@@ -984,7 +984,7 @@ struct bn_logprob {
     /** Its id. */
     uint32_t token;
     /** Natural logarithm of its probability by the model, before penalties, temperature and
-     * samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` behind them. */
+     * samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` after them. */
     float logprob;
 };
 
@@ -1430,7 +1430,7 @@ bn_status bn_session_free(bn_engine *engine, bn_string name, bn_error *error);
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 
-/** Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions
+/** Makes a session from the data of `bn_session_save`, replacing one of this name. Other sessions
  * are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
  * damage, not forgery (SECURITY.md).
  *
@@ -1601,9 +1601,9 @@ struct bn_stats {
     bn_lengths generated_lengths;
     /** Blocks of the KV cache. */
     uint64_t kv_blocks_total;
-    /** Those that requests and sessions hold now. */
+    /** Blocks that requests and sessions hold now. */
     uint64_t kv_blocks_used;
-    /** Those not in use, with prefixes that a later request may take. */
+    /** Blocks not in use, with prefixes that a later request may take. */
     uint64_t kv_blocks_cached;
     /** Cached blocks given up because requests needed the room. */
     uint64_t kv_evictions;
@@ -1643,7 +1643,7 @@ struct bn_stats {
     /** Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
      * looked at. */
     uint64_t ffn_gates;
-    /** Those that are shut, which make their value zero. */
+    /** Gates that are shut, which make their value zero. */
     uint64_t ffn_gates_shut;
     /** 1 while `bn_engine_pause` is in force, else 0. */
     uint64_t engine_paused;

@@ -318,7 +318,7 @@ private:
     Event event_;
 };
 
-// The likelihood of a text behind a prompt.
+// The likelihood of a text after a prompt.
 struct Score {
     double logprob = 0;     // the sum of its tokens' log probabilities
     std::size_t tokens = 0; // number of them; a text's very first token has none
@@ -404,7 +404,7 @@ public:
     }
     std::vector<float> embed(std::string_view text) const { return embed(Request(text)); }
 
-    // The likelihood of each text behind the request's prompt, which is computed once. Nothing is generated. A text
+    // The likelihood of each text after the request's prompt, which is computed once. Nothing is generated. A text
     // begins with the first token that is not the prompt's. All are submitted at once.
     std::vector<Score> score(Request request, const std::vector<std::string> &texts) const {
         const Model model = this->model();

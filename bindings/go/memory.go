@@ -102,7 +102,7 @@ func (a *arena) conversation(list []Message) (chat bn_chat) {
 	return bn_chat{messages: data, messages_count: uintptr(len(list))}
 }
 
-// copied returns a copy of bytes in C's memory, with a NUL behind it.
+// copied returns a copy of bytes in C's memory, with a NUL after it.
 func copied(bytes []byte) unsafe.Pointer {
 	p := calloc(uintptr(len(bytes))+1, 1)
 	copy(unsafe.Slice((*byte)(p), len(bytes)), bytes)

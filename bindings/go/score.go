@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// Score is the likelihood of a text behind a prompt.
+// Score is the likelihood of a text after a prompt.
 type Score struct {
 	Logprob float64 // the sum of its tokens' log probabilities
 	Tokens  int     // number of them; the first token of all has none
 	Greedy  bool    // each of these tokens is the most likely one at its place
 }
 
-// Score returns the likelihood of each text behind the request's Prompt, which is computed once. Nothing is
+// Score returns the likelihood of each text after the request's Prompt, which is computed once. Nothing is
 // generated. A text begins with the first token that is not the prompt's. All are submitted at once.
 func (e *Engine) Score(ctx context.Context, r Request, texts []string) ([]Score, error) {
 	m, err := e.Model()

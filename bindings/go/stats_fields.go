@@ -163,10 +163,10 @@ type Stats struct {
 	// Blocks of the KV cache.
 	KVBlocksTotal uint64
 
-	// Those that requests and sessions hold now.
+	// Blocks that requests and sessions hold now.
 	KVBlocksUsed uint64
 
-	// Those not in use, with prefixes that a later request may take.
+	// Blocks not in use, with prefixes that a later request may take.
 	KVBlocksCached uint64
 
 	// Cached blocks given up because requests needed the room.
@@ -225,7 +225,7 @@ type Stats struct {
 	// looked at.
 	FfnGates uint64
 
-	// Those that are shut, which make their value zero.
+	// Gates that are shut, which make their value zero.
 	FfnGatesShut uint64
 
 	// 1 while bn_engine_pause is in force, else 0.

@@ -3,7 +3,7 @@
   pip install -r requirements.txt
   python cold_start.py OURS.gguf [THEIRS.gguf] [--rounds 5] [--threads 2]
 
-Each run is a process of its own; what counts are the seconds from opening the model to the first token behind 16 ids,
+Each run is a process of its own; what counts are the seconds from opening the model to the first token after 16 ids,
 without the start of the process. Before a run the system drops the file's pages (posix_fadvise), which needs no root; a
 host below a virtual machine may still have them. "read" is the time of reading the file once, in large pieces. A warm
 run follows each cold one.

@@ -4,9 +4,9 @@
                      [--contexts PROGRAM] [--theirs-kv q8_0]
 
 Prefill is a prompt in chunks of 512 rows: both engines' time for several prompts is that of one after the other. In both, a
-chunk is measured at five places of the context, behind keys and values that no pass computed: a pass takes as long. llama.cpp
+chunk is measured at five places of the context, after keys and values that no pass computed: a pass takes as long. llama.cpp
 gets them as a saved state, in which the cells of one chunk are repeated. Every sequence has a KV of its own. Decode is a row
-a sequence behind the prompt. Prints a line for each case, tokens a second.
+a sequence after the prompt. Prints a line for each case, tokens a second.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def rows(context, first, count, sequences, model):
 
 
 class State:
-    """llama.cpp's state of sequence 0 behind one chunk: its cells, which can be repeated, and what else it has.
+    """llama.cpp's state of sequence 0 after one chunk: its cells, which can be repeated, and what else it has.
 
     Behind the number of cells come their positions and sequences, then the keys of each layer, then the values, each with
     its type and the bytes of a row (llama_kv_cache::state_write). A hybrid's recurrent state follows.

@@ -52,7 +52,7 @@ class Model:
         return self.contexts[key]
 
     def run(self, sequences, prompt, new):
-        """Tokens a second of `sequences` prompts, and of the steps behind them; no sampling, which costs llama.cpp
+        """Tokens a second of `sequences` prompts, and of the steps after them; no sampling, which costs llama.cpp
         nothing here and us a little."""
         context = self.context(sequences, prompt, new)
         L.llama_memory_clear(L.llama_get_memory(context), True)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # recorded.sh BN-CHAT: plays a chat into tmux key by key, and prints the screen as tmux shows it, with the keys of each
-# step behind "#". Fails if the screen does not show the expected text.
+# step after "#". Fails if the screen does not show the expected text.
 set -eu
 dir=$(mktemp -d)
 trap 'screen kill-server 2> /dev/null || true; rm -rf "$dir"' EXIT

@@ -38,7 +38,7 @@ printf '42\n' > "$dir/want"
 printf '17+25=' | same "$demo" --temperature 0 --threads 1
 printf '17+25=' | same "$demo" --draft-model="$demo"
 
-# One prompt: of the command line, behind the text of a pipe, or all of the pipe's text.
+# One prompt: of the command line, after the text of a pipe, or all of the pipe's text.
 same "$demo" '17+25=' < /dev/null
 same -m "$demo" '17+25=' < /dev/null
 same --model="$demo" -p '17+25=' < /dev/null

@@ -24,7 +24,7 @@ DEMO = (ROOT / "models/bn-demo.gguf").read_bytes()
 SHARDED = ROOT / "tests/golden/models/llama-sharded"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 GUARD_S = 60
-# Runs a program whose files may have so many bytes. Python ignores SIGXFSZ, and so does what it becomes.
+# Runs a program whose files may have this many bytes. Python ignores SIGXFSZ, and the program inherits that.
 LIMITED = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)

@@ -68,7 +68,7 @@ mod tests {
             ("root ::= []", "line 1: an empty class"),
             ("root ::= (\"a\"", "line 1: a parenthesis without its other"),
             ("root ::= \"a\")", "line 1: what is \")\" here?"),
-            ("root \"a\"", "line 1: a rule's name has ::= behind it"),
+            ("root \"a\"", "line 1: a rule's name must be followed by ::="),
             ("root ::= *", "line 1: nothing to repeat"),
             ("root ::= \"a\"**", "line 1: a repetition of a repetition"),
             ("root ::= \"a\"{3,2}", "line 1: {3,2} is no repetition"),

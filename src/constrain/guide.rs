@@ -62,7 +62,7 @@ pub(super) struct MaskSlot {
     abandoned: AtomicBool,
     /// A mask took too long: no more will be computed.
     expired: AtomicBool,
-    /// The mask that is being computed is behind a draft.
+    /// The mask that is being computed is after a draft.
     ahead: AtomicBool,
     /// Cancels the mask that is being computed.
     cancel: Mutex<Option<CancellationHandle>>,
@@ -88,11 +88,11 @@ struct Inner {
     rejected: usize,
     /// Whether the parser can roll tokens back; None before the first attempt.
     rewinds: Option<bool>,
-    /// A mask behind a draft has failed, and the parser with it.
+    /// A mask after a draft has failed, and the parser with it.
     failed_ahead: bool,
 }
 
-/// Result of computing the mask behind a draft.
+/// Result of computing the mask after a draft.
 enum Ahead {
     Made(Result<Mask>),
     /// The grammar does not allow the draft, or the draft is of a kind that is not tried.
@@ -133,8 +133,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Computes the mask behind the last token, which is a draft. If this fails, the request does not: no more
-    /// masks are computed behind drafts, and the next mask is computed with a lexer that this one has not touched.
+    /// Computes the mask after the last token, which is a draft. If this fails, the request does not: no more
+    /// masks are computed after drafts, and the next mask is computed with a lexer that this one has not touched.
     fn ahead(&mut self) -> Ahead {
         if self.fresh.is_none() || self.failed_ahead {
             return Ahead::Refused;
@@ -278,7 +278,7 @@ impl MaskSlot {
         self.cancel();
     }
 
-    /// Called when the mask takes too long. A mask behind a draft is dropped, and the request goes on.
+    /// Called when the mask takes too long. A mask after a draft is dropped, and the request goes on.
     pub(super) fn expire(&self) {
         if !self.ahead.load(Ordering::Relaxed) {
             self.expired.store(true, Ordering::Relaxed);
@@ -359,7 +359,7 @@ impl Guide {
         put
     }
 
-    /// Starts computing the masks behind `drafts`, in case these tokens come next. The call changes neither the
+    /// Starts computing the masks after `drafts`, in case these tokens come next. The call changes neither the
     /// masks nor which requests fail.
     pub fn look_ahead(&mut self, drafts: &[u32]) -> Result<()> {
         self.slot.script.lock().expect(drafts)?;

@@ -129,7 +129,7 @@ fn conditions(random: &mut Random) -> Vec<Condition> {
     all
 }
 
-/// Combines the conditions side by side, in `allOf`, behind references or negated.
+/// Combines the conditions side by side, in `allOf`, after references or negated.
 fn schema(integer: bool, conditions: &[Condition], random: &mut Random) -> Value {
     let turned = |keyword| match keyword {
         "minimum" => "exclusiveMaximum",

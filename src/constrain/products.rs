@@ -1,7 +1,7 @@
 //! Bounds on the intersections of a grammar's terminals.
 //!
 //! derivre looks for a text that a terminal matches by following derivatives. A derivative is a list of byte sets with
-//! what remains behind each, and that of an intersection is the product of its parts' lists: it is computed in one
+//! what remains after each, and that of an intersection is the product of its parts' lists: it is computed in one
 //! step, which makes no hash table, so `text::watch` cannot stop it. Twenty patterns that each may or may not begin at
 //! a byte have 2^20 elements.
 

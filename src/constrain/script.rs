@@ -18,7 +18,7 @@ pub(super) struct Script {
     same: usize,
     /// A worker has the slot, or it is queued for one.
     pub busy: bool,
-    /// False once a mask behind a draft has failed; then masks are computed only for the output itself.
+    /// False once a mask after a draft has failed; then masks are computed only for the output itself.
     ahead: bool,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Task {
     pub at: usize,
     /// Number of these that have not changed since the last task.
     pub same: usize,
-    /// The mask is behind a draft.
+    /// The mask is after a draft.
     pub ahead: bool,
 }
 
@@ -106,7 +106,7 @@ impl Script {
         Ok(())
     }
 
-    /// Drops the tokens from `at` on, and the masks behind them.
+    /// Drops the tokens from `at` on, and the masks after them.
     fn replace(&mut self, at: usize) {
         self.tokens.truncate(at);
         self.made.truncate((at + 1).saturating_sub(self.from));

@@ -168,7 +168,7 @@ impl Queue {
             state = self.state.lock();
             state.running.retain(|one| !Arc::ptr_eq(&one.slot, &slot));
             if ran.again && !state.stopped {
-                // Queue the slot behind the masks that others wait for.
+                // Queue the slot after the masks that others wait for.
                 state.slots.push(Turn { rank_ns: now_ns(), slot });
                 continue;
             }

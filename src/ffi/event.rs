@@ -37,7 +37,7 @@ pub struct bn_logprob {
     /// Its id.
     pub token: u32,
     /// Natural logarithm of its probability by the model, before penalties, temperature and
-    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` behind them.
+    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` after them.
     pub logprob: f32,
 }
 

@@ -59,7 +59,7 @@ pub const BN_REQUEST_DROP_LATE: u32 = 1 << 7;
 /// End the request, as `BN_FINISH_CANCELLED`, when `max_unread_bytes` would pause it.
 pub const BN_REQUEST_END_UNREAD: u32 = 1 << 8;
 
-/// With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, behind
+/// With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, after
 /// penalties, temperature and samplers (of a dropped token: -infinity).
 pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 9;
 
@@ -111,7 +111,7 @@ pub struct bn_request_params {
     pub user_data: u64,
 
     /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
-    /// embeddings, behind (EOS).
+    /// embeddings, after it (EOS).
     pub prompt: bn_string,
     /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
     /// `prompt_tokens`, which hold both texts.
@@ -155,12 +155,12 @@ pub struct bn_request_params {
     pub sampling: bn_sampling,
     /// The grammar that the output matches.
     pub constraint: bn_constraint,
-    /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
-    /// 32.
+    /// With `BN_REQUEST_LOGPROBS`: the number of most likely tokens to report for each generated
+    /// one, up to 32.
     pub top_logprobs: u32,
     /// The prompt's first position for `BN_REQUEST_PROMPT_LOGPROBS` and `BN_TASK_SCORE`.
     pub logprobs_from: u32,
-    /// With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, behind those of `top_logprobs`.
+    /// With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, after those of `top_logprobs`.
     pub logprob_tokens: *const u32,
     pub logprob_tokens_count: usize,
     /// With `BN_TASK_EMBED`.

@@ -136,7 +136,7 @@ pub struct bn_sampling {
     /// Added to the logits of up to 4096 tokens.
     pub logit_bias: *const bn_logit_bias,
     pub logit_bias_count: usize,
-    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or after a space, in the
     /// tokenizer's own spelling; other tokens may spell them.
     pub bad_words: *const bn_string,
     pub bad_words_count: usize,

@@ -31,7 +31,7 @@ pub struct DecoderConfig {
     pub vocab_size: usize,
     pub context_length: usize,
     pub layers: usize,
-    /// Number of blocks behind the layers that predict further tokens, whether they are read or not.
+    /// Number of blocks after the layers that predict further tokens, whether they are read or not.
     pub further: usize,
     pub hidden: usize,
     /// Width of the feed-forward of layers without experts.
@@ -134,7 +134,7 @@ pub enum RopeScaling {
     Linear {
         factor: f32,
     },
-    /// Pairs behind the first `pairs` do not rotate. Positions are divided by `factor`.
+    /// Pairs after the first `pairs` do not rotate. Positions are divided by `factor`.
     Proportional {
         pairs: usize,
         factor: f32,
@@ -323,7 +323,7 @@ impl DecoderConfig {
         [(0..self.blocks.len()).filter(own).count() - global, global]
     }
 
-    /// The index of a layer's KV cache, or of its state. Caches of `global` layers stand behind the others.
+    /// The index of a layer's KV cache, or of its state. Caches of `global` layers stand after the others.
     pub fn place(&self, layer: usize) -> usize {
         let layer = self.blocks[layer].shares.unwrap_or(layer);
         let kind = |index: usize| (self.blocks[index].recurrent, self.is_global(index));

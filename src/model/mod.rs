@@ -101,7 +101,7 @@ pub struct KvShape {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Layers of another shape, behind those.
+    /// Layers of another shape, after those.
     pub others: Option<KvLayers>,
     /// V is K, and stored once.
     pub joint: bool,

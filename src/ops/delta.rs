@@ -1,5 +1,5 @@
 //! Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464) as Qwen3-Next and Qwen3.5 have it: a short convolution of q, k
-//! and v, the gated delta rule, and a norm that a gate scales. The products before and behind it are not part of it.
+//! and v, the gated delta rule, and a norm that a gate scales. The products before and after it are not part of it.
 
 use super::net::{Host, Net, other_inputs};
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};

@@ -153,7 +153,7 @@ pub(super) struct Routes {
     probabilities: Vec<f32>,
     /// Probabilities with the bias. Those of chosen experts are taken out.
     scores: Vec<f32>,
-    /// Those of groups.
+    /// The score of each group.
     sums: Vec<f32>,
 }
 

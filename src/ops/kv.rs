@@ -13,7 +13,7 @@ pub struct KvLayout {
     pub layers: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    /// Layers of another shape, behind those.
+    /// Layers of another shape, after those.
     pub others: Option<KvLayers>,
     /// V is K, and stored once (`AttentionShape::joint`).
     pub joint: bool,

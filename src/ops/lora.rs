@@ -16,23 +16,23 @@ pub enum Site {
     Head,
 }
 
-/// The products of a layer. None is both of two that stand in one slot.
+/// The products of a layer. No layer has two products for one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// That of a mixer's inputs: q, k and v, for example.
+    /// The inputs of a mixer: q, k and v, for example.
     Enter,
     Output,
     /// gate and up.
     GateUp,
     Down,
-    /// Beside `Enter`: gates, or the queries of latent attention.
+    /// A second product of the same inputs as `Enter`: gates, or the queries of latent attention.
     Gate,
-    /// The queries' own latent.
+    /// The latent of the queries.
     Latent,
-    /// Those of a second mixer.
+    /// Inputs and output of a second mixer.
     Beside,
     BesideOutput,
-    /// Those of the layer's own input.
+    /// Gate and output of the layer's own input (Gemma 4).
     InputGate,
     InputOutput,
 }
@@ -54,7 +54,7 @@ pub struct Lora<P = Pair> {
 }
 
 impl<P> Lora<P> {
-    /// An adapter that updates none of so many layers.
+    /// An adapter that updates none of `layers` layers.
     pub fn empty(layers: usize) -> Self {
         Self { layers: (0..layers).map(|_| Default::default()).collect(), head: Pairs::default() }
     }

@@ -5,7 +5,7 @@ use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::{KvType, Paged, QUERIES, TILE, TOGETHER};
 use std::ops::Range;
 
-/// With so many tasks of `TOGETHER` query heads, threads do not wait for the last of them.
+/// Number of tasks of `TOGETHER` query heads from which on threads do not wait for the last of them.
 const LONG: usize = 32;
 
 /// Some rows of one sequence.

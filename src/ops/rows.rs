@@ -133,7 +133,7 @@ impl On<'_> {
         })
     }
 
-    /// `x` times the logistic function of `gate`, a row of which has so many columns.
+    /// `x` times the logistic function of `gate`, whose rows have `gates` columns.
     pub(super) fn logistic(
         self,
         (gate, gates): (&[f32], usize),

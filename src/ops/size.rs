@@ -97,8 +97,8 @@ impl Scratch {
                 let shared = experts.shared.iter().map(|shared| &shared.expert);
                 let widths = experts.experts.iter().chain(shared).map(|expert| expert.gate_up.width());
                 let (width, used) = (widths.max().unwrap_or(0).div_ceil(2), experts.choice.used);
-                // Logits and the choice. The outputs; what one feed-forward has, and what those of threads have. Where memory
-                // is pooled, the rows of all chosen experts at once, also quantized.
+                // Logits and the choice; the outputs; buffers of one feed-forward, and of those of the threads. If memory is
+                // pooled, the rows of all chosen experts at once, also quantized.
                 let row = match ops.pools() {
                     true => (2 * hidden + 2 * width + 2 * hidden.max(width)) * used + hidden + 2 * width,
                     false => hidden * used + 6 * hidden + 4 * width,

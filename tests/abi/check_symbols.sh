@@ -1,6 +1,6 @@
 #!/bin/sh
 # check_symbols.sh shared|static|dll|dylib LIBRARY LIST [VERSION]: the library's global names are exactly those of LIST, each with
-# VERSION (@@BN_1) behind it.
+# VERSION (@@BN_1) after it.
 set -eu
 case $1 in
 shared) found=$(nm -D --defined-only "$2" | awk '$2 != "A" { print $NF }') ;;

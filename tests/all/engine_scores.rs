@@ -39,7 +39,7 @@ fn request(ids: &[u32], from: u32, generates: bool) -> RequestParams<'static> {
     }
 }
 
-/// Log probabilities of the vocabulary behind each token, in f64.
+/// Log probabilities of the vocabulary after each token, in f64.
 fn reference(ids: &[u32]) -> Vec<Vec<f64>> {
     let model = load_source(&Source::Embedded, &LoadOptions::default(), 1).unwrap();
     let sequences = [ids.to_vec()];

@@ -60,7 +60,7 @@ impl<'a> Chat<'a> {
         hidden
     }
 
-    /// The logits of the token after `token`, which stands behind those that ran and `ahead` drafts.
+    /// The logits of the token after `token`, which stands after those that ran and `ahead` drafts.
     fn draft(&mut self, token: u32, ahead: u32) -> Vec<f32> {
         let before = if ahead == 0 { self.hidden(SLOT) } else { self.drafts.hidden.clone() };
         let mut batch = self.batch(&[token], self.done + ahead);
@@ -140,7 +140,7 @@ fn hidden_states_follow_what_is_certain() {
     assert!(advance(&mut chat, &accept(1, u32::MAX - 1)).is_err());
 }
 
-/// A file with a block behind its two layers.
+/// A file with a block after its two layers.
 fn with_block(file: File, name: &str) -> File {
     let own = |part: &str| format!("blk.2.{part}.weight");
     let mut file = file

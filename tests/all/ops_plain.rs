@@ -475,7 +475,7 @@ fn side_by_side(parts: &[Tensor]) -> Tensor {
     Tensor::cat(parts, 1).unwrap()
 }
 
-/// The wanted rows, behind a sum that needs all of them.
+/// The wanted rows, after a sum that needs all of them.
 #[test]
 fn wanted_rows() {
     let (mut random, width) = (Random(6), 40);

@@ -19,7 +19,7 @@ proxy notes each request. A run is `ok` if the agent ended with status 0, no req
 
 - *a question*: its output has the model's answer. The model is SmolLM2-135M-Instruct with a template that shows it the
   question alone, since it was trained with 8,192 tokens.
-- *two files to write*: both files have their text, and its output has the answer behind that. The model is a scripted
+- *two files to write*: both files have their text, and its output has the answer after that. The model is a scripted
   one, made for this: whatever it reads, which is the agent's whole prompt, it writes reasoning and two calls of the
   agent's tool, and when their results are there, a sentence. For agents without tools it writes the edits as text.
 

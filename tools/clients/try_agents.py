@@ -145,7 +145,7 @@ def unwritten(agent, run):
         if text.strip() != WRITTEN:
             return f"{name} says {text[:60]!r}"
     if not agent.edit and plain(SAID) not in plain(run.output):
-        return "its output has not the answer behind the calls"
+        return "its output lacks the answer after the calls"
     return None
 
 

@@ -9,7 +9,7 @@ lib.llama_backend_init()
 
 
 def decode(context, ids, vocab, start=0):
-    """Logits `[count, vocab]` of the tokens behind position `start`, whose predecessors are in the cache; None if
+    """Logits `[count, vocab]` of the tokens after position `start`, whose predecessors are in the cache; None if
     llama.cpp refuses."""
     count = len(ids) - start
     batch = lib.llama_batch_init(count, 0, 1)

@@ -1,4 +1,4 @@
-"""Compares log probabilities of prompts of 512 tokens, computed in chunks, and of 64 greedy tokens behind them, with
+"""Compares log probabilities of prompts of 512 tokens, computed in chunks, and of 64 greedy tokens after them, with
 transformers. Random models of two to six layers with odd numbers of heads and odd widths.
 
   pip install -r requirements.txt, and the wheel of bindings/python (make wheel)

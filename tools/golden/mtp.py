@@ -1,7 +1,7 @@
 """Blocks of multi-token prediction: folders with one after the layers, and the logits of its drafts.
 
 transformers leaves these blocks out. The layer is its own class; what stands around the layer is vLLM's and llama.cpp's:
-the normed embedding of a token beside the normed hidden state of the token before it, joined by one product, and behind
+the normed embedding of a token beside the normed hidden state of the token before it, joined by one product, and after
 the layer a norm of its own, whose output goes on to the next draft, and the model's head.
 
     python mtp.py

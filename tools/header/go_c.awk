@@ -2,7 +2,7 @@
 # without it (calls_purego.go).
 #   awk -v part=header|calls_cgo|calls_purego -f tools/header/parse.awk -f tools/header/go_c.awk include/bn_engine.h
 
-# The value of a constant: `(1u << 3)` as `1 << 3`; empty for what is no number.
+# The value of a constant: `(1u << 3)` as `1 << 3`; empty if it is not a number.
 function number(s, i) {
     for (i = 1; i <= count; i++) if (kind[i] == "constant" && name[i] == s) s = text[i]
     gsub(/[()]/, "", s)

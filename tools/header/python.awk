@@ -27,7 +27,7 @@ function docstring(s, indent) {
     print indent "\"\"\"" prose(s, indent) "\"\"\"\n"
 }
 
-# `(1u << 3)` as `1 << 3`; empty for what is no number.
+# `(1u << 3)` as `1 << 3`; empty if it is not a number.
 function number(s) {
     gsub(/[()]/, "", s)
     sub(/u?l*$/, "", s)

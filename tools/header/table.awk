@@ -1,7 +1,7 @@
 # A C program that prints the interface as a table, a line each: constants' values, structs' sizes, fields' offsets, sizes and
 # types, types' and functions' declarations without the parameters' names.
 
-# A declarator without the name: the last word of two, or of one behind a star.
+# A declarator without the name: the last word of two, or of one after a star.
 function unnamed(s) {
     s = trim(s)
     if (s ~ /[ *][A-Za-z_0-9]+$/) sub(/[A-Za-z_0-9]+$/, "", s)

@@ -125,7 +125,7 @@ class Engine(Owned):
             return _vector(await stream.result())
 
     def score(self, prompt: str, continuations: Iterable[str], **options: Unpack[header.RequestOptions]) -> list[Score]:
-        """How likely each text is behind the prompt, which is computed once. Nothing is generated. All are submitted
+        """How likely each text is after the prompt, which is computed once. Nothing is generated. All are submitted
         at once."""
         requests = _score.requests(self.model, prompt, continuations, options)
         with contextlib.ExitStack() as stack:  # ends the remaining ones if one fails

@@ -1,4 +1,4 @@
-"""The likelihood of texts behind a prompt."""
+"""The likelihood of texts after a prompt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._request import Output
 
 
 class Score(NamedTuple):
-    """The likelihood of a text behind a prompt."""
+    """The likelihood of a text after a prompt."""
 
     #: The sum of its tokens' log probabilities.
     logprob: float

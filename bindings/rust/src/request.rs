@@ -20,7 +20,7 @@ pub const PRIORITY_MAX: u32 = sys::BN_PRIORITY_MAX;
 /// The subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Prompt {
-    /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for embeddings, behind
+    /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for embeddings, after it
     /// (EOS).
     Text(String),
     /// Token ids, used as they are.

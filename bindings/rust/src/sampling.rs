@@ -76,7 +76,7 @@ pub struct Sampling {
     /// Tokens, and the numbers that are added to their logits, -100 to 100. Negative infinity: the token is
     /// never generated.
     pub logit_bias: Vec<(u32, f32)>,
-    /// Texts that are never generated, alone or behind a space.
+    /// Texts that are never generated, alone or after a space.
     pub bad_words: Vec<String>,
 }
 

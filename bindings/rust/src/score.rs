@@ -6,7 +6,7 @@ use crate::finish::FinishReason;
 use crate::model::Tokenize;
 use crate::request::{Prompt, Request, Task};
 
-/// The likelihood of a text behind a prompt.
+/// The likelihood of a text after a prompt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// The sum of its tokens' log probabilities.
@@ -18,7 +18,7 @@ pub struct Score {
 }
 
 impl Engine {
-    /// Waits for the likelihood of each text behind a prompt, which is computed once. Nothing is generated. A text
+    /// Waits for the likelihood of each text after a prompt, which is computed once. Nothing is generated. A text
     /// begins with the first token that is not the prompt's, so a token that spans both counts; an empty text has none.
     /// All are submitted at once.
     ///

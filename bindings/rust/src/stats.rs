@@ -112,9 +112,9 @@ pub struct Stats {
     pub generated_lengths: Lengths,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u64,
-    /// Those that requests and sessions hold now.
+    /// Blocks that requests and sessions hold now.
     pub kv_blocks_used: u64,
-    /// Those not in use, with prefixes that a later request may take.
+    /// Blocks not in use, with prefixes that a later request may take.
     pub kv_blocks_cached: u64,
     /// Cached blocks given up because requests needed the room.
     pub kv_evictions: u64,
@@ -154,7 +154,7 @@ pub struct Stats {
     /// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
     /// looked at.
     pub ffn_gates: u64,
-    /// Those that are shut, which make their value zero.
+    /// Gates that are shut, which make their value zero.
     pub ffn_gates_shut: u64,
     /// 1 while `bn_engine_pause` is in force, else 0.
     pub engine_paused: u64,

@@ -496,7 +496,7 @@ pub struct bn_sampling {
     /// Added to the logits of up to 4096 tokens.
     pub logit_bias: *const bn_logit_bias,
     pub logit_bias_count: usize,
-    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or behind a space, in the
+    /// Up to 256 texts of 1 to 1024 bytes that do not come, alone or after a space, in the
     /// tokenizer's own spelling; other tokens may spell them.
     pub bad_words: *const bn_string,
     pub bad_words_count: usize,
@@ -676,7 +676,7 @@ pub const BN_REQUEST_DROP_LATE: u32 = 1 << 7;
 /// End the request, as `BN_FINISH_CANCELLED`, when `max_unread_bytes` would pause it.
 pub const BN_REQUEST_END_UNREAD: u32 = 1 << 8;
 
-/// With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, behind
+/// With `BN_REQUEST_LOGPROBS`: those of the distribution that the token is drawn from, after
 /// penalties, temperature and samplers (of a dropped token: -infinity).
 pub const BN_REQUEST_CHAIN_LOGPROBS: u32 = 1 << 9;
 
@@ -724,7 +724,7 @@ pub struct bn_request_params {
     /// Returned in every event.
     pub user_data: u64,
     /// A text. The tokenizer adds the tokens that the model wants in front (BOS) and, for
-    /// embeddings, behind (EOS).
+    /// embeddings, after it (EOS).
     pub prompt: bn_string,
     /// With `BN_TASK_RERANK` and `prompt`: the text that the query is about. NULL beside
     /// `prompt_tokens`, which hold both texts.
@@ -765,12 +765,12 @@ pub struct bn_request_params {
     pub sampling: bn_sampling,
     /// The grammar that the output matches.
     pub constraint: bn_constraint,
-    /// With `BN_REQUEST_LOGPROBS`: so many of the most likely tokens for each generated one, up to
-    /// 32.
+    /// With `BN_REQUEST_LOGPROBS`: the number of most likely tokens to report for each generated
+    /// one, up to 32.
     pub top_logprobs: u32,
     /// The prompt's first position for `BN_REQUEST_PROMPT_LOGPROBS` and `BN_TASK_SCORE`.
     pub logprobs_from: u32,
-    /// With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, behind those of `top_logprobs`.
+    /// With `BN_REQUEST_LOGPROBS`: up to 256 more tokens, after those of `top_logprobs`.
     pub logprob_tokens: *const u32,
     pub logprob_tokens_count: usize,
     /// With `BN_TASK_EMBED`.
@@ -861,7 +861,7 @@ pub struct bn_logprob {
     /// Its id.
     pub token: u32,
     /// Natural logarithm of its probability by the model, before penalties, temperature and
-    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` behind them.
+    /// samplers, or with `BN_REQUEST_CHAIN_LOGPROBS` after them.
     pub logprob: f32,
 }
 
@@ -1299,9 +1299,9 @@ pub struct bn_stats {
     pub generated_lengths: bn_lengths,
     /// Blocks of the KV cache.
     pub kv_blocks_total: u64,
-    /// Those that requests and sessions hold now.
+    /// Blocks that requests and sessions hold now.
     pub kv_blocks_used: u64,
-    /// Those not in use, with prefixes that a later request may take.
+    /// Blocks not in use, with prefixes that a later request may take.
     pub kv_blocks_cached: u64,
     /// Cached blocks given up because requests needed the room.
     pub kv_evictions: u64,
@@ -1341,7 +1341,7 @@ pub struct bn_stats {
     /// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
     /// looked at.
     pub ffn_gates: u64,
-    /// Those that are shut, which make their value zero.
+    /// Gates that are shut, which make their value zero.
     pub ffn_gates_shut: u64,
     /// 1 while `bn_engine_pause` is in force, else 0.
     pub engine_paused: u64,
@@ -1614,7 +1614,7 @@ unsafe extern "C" {
     /// [not from a callback]
     /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_save(engine: *mut bn_engine, name: bn_string, data: *mut u8, capacity: usize, length: *mut usize, error: *mut bn_error) -> bn_status;
-    /// Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions
+    /// Makes a session from the data of `bn_session_save`, replacing one of this name. Other sessions
     /// are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
     /// damage, not forgery (SECURITY.md).
     ///

@@ -45,7 +45,7 @@ struct Shape {
     sub_norms: bool,
     qk_norms: bool,
     tied: bool,
-    /// Whether a block of multi-token prediction stands behind the layers.
+    /// Whether a block of multi-token prediction stands after the layers.
     mtp: bool,
     /// YaRN's factor and the context that it stretches.
     yarn: Option<(f32, u32)>,
@@ -250,7 +250,7 @@ fn lean(zeros: f32, s: &Shape) -> std::result::Result<f32, String> {
     if !(0.5..0.99).contains(&zeros) || !s.sub_norms {
         return Err("ZEROS is 0.5 to 0.99, for shapes with sub-norms".into());
     }
-    // The logistic function that is nearest to the normal distribution's. 1.25: what is left of the lean behind norms,
+    // The logistic function that is nearest to the normal distribution's. 1.25: what is left of the lean after norms,
     // as measured.
     let deviations = 1.25 * (zeros / (1.0 - zeros)).ln() / 1.702;
     // Values of the shared half are uniform: their mean size is sqrt(3)/2 of their deviation.

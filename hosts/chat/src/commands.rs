@@ -14,7 +14,7 @@ pub enum Flow {
 pub struct Command {
     /// The first one is the name that /help shows first.
     pub names: &'static [&'static str],
-    /// Empty: no text behind the name.
+    /// Empty: no text after the name.
     pub takes: &'static str,
     help: &'static str,
     run: fn(&mut Chat, &str) -> Result<Flow>,

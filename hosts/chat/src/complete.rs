@@ -1,4 +1,4 @@
-//! Completion: commands, the names of settings, the names of files behind /save and /load.
+//! Completion: commands, the names of settings, the names of files after /save and /load.
 use crate::commands::COMMANDS;
 use crate::files::path_of;
 use crate::settings::SETTINGS;

@@ -61,7 +61,7 @@ impl Editor {
         Ok(Self { lines, typed, file })
     }
 
-    /// The next line, behind a prompt.
+    /// The next line, after a prompt.
     pub fn line(&mut self, prompt: &str) -> Result<String, Halt> {
         self.typed.store(false, Ordering::Relaxed);
         let error = match self.lines.readline(prompt) {

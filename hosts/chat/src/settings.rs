@@ -2,7 +2,7 @@
 use crate::failure::{Result, failed};
 use std::hash::{BuildHasher, RandomState};
 
-/// The longest answer if nobody says.
+/// The longest answer if it is not set.
 const LONGEST_ANSWER: u32 = 1024;
 
 /// Values, where they are given.

@@ -43,7 +43,7 @@ struct Download<'h, 'a> {
 }
 
 impl<'h, 'a> Download<'h, 'a> {
-    /// Opens the file and continues behind its existing bytes.
+    /// Opens the file and continues after its existing bytes.
     fn resume(hub: &'h mut Hub<'a>, commit: &str, file: &'h File, path: &'h Path) -> Result<Self> {
         let name = utf8_percent_encode(&file.name, RESERVED);
         let url = format!("{}/{}/resolve/{commit}/{name}", hub.settings.endpoint, hub.name.repo);

@@ -10,7 +10,7 @@ fn goes_on(rest: &str) -> bool {
     rest.strip_prefix('.').unwrap_or(rest).starts_with(in_name)
 }
 
-/// The option for the field that `rest` begins with, and the text behind the field.
+/// The option for the field that `rest` begins with, and the text after the field.
 fn option_at<'a>(rest: &'a str, table: &[(&str, &'a str)]) -> Option<(&'a str, &'a str)> {
     let fields = table.iter().filter_map(|(field, option)| Some((*option, rest.strip_prefix(field)?)));
     fields.into_iter().find(|(_, behind)| !goes_on(behind))

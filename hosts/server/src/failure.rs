@@ -16,7 +16,7 @@ pub struct Failure {
     pub retry_after: u32,
 }
 
-/// The library's words before the size of a prompt that is too long. The last number behind it is the maximum.
+/// The library's words before the size of a prompt that is too long. The last number after it is the maximum.
 const PROMPT_HAS: &str = "the prompt has ";
 
 /// The form of an API's error objects.
@@ -85,7 +85,7 @@ impl Failure {
         self
     }
 
-    /// The failure of a request in a list behind `count` others, with its index corrected.
+    /// The failure of a request in a list after `count` others, with its index corrected.
     pub fn behind(mut self, count: usize) -> Self {
         const FRONT: &str = "request ";
         let place = self.message.strip_prefix(FRONT).and_then(|rest| rest.split_once(':'));

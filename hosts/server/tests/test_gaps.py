@@ -116,7 +116,7 @@ class Echo(ServerTest):
         self.assertEqual(self.server.ok("/detokenize", {"tokens": []})["content"], "")
         self.assertEqual(self.server.ok("/tokenize", {"text": "a", "add_special": False, "add_special_tokens": True}), self.server.ok("/tokenize", {"text": "a"}))
         answer = self.server.ok("/v1/completions", {"prompt": "héé日", "echo": True, "logprobs": 0, "max_tokens": 2, "temperature": 0})["choices"][0]
-        # Tokens are bytes, and all of a character's but the first are behind its place. The ninth is the end of the prompt.
+        # Tokens are bytes, and all of a character's but the first are after its place. The ninth is the end of the prompt.
         self.assertEqual(answer["logprobs"]["text_offset"][:8], [0, 1, 2, 2, 3, 3, 4, 4])
         self.refused("/detokenize", {"tokens": [999999]}, "999999")
 

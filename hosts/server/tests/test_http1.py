@@ -43,7 +43,7 @@ REFUSED = {
     "a tab before the colon": (400, post(b"Transfer-Encoding\t: chunked\r\n", chunks(BODY))),
     "NUL in a value": (400, get(HOST + b"X: a\0b\r\n")),
     "NUL in a name": (400, get(HOST + b"X\0Y: a\r\n")),
-    "another coding behind chunked": (400, post(b"Transfer-Encoding: chunked, identity\r\n", chunks(BODY))),
+    "another coding after chunked": (400, post(b"Transfer-Encoding: chunked, identity\r\n", chunks(BODY))),
     "a coding like chunked": (400, post(b"Transfer-Encoding: xchunked\r\n", chunks(BODY))),
     "chunked twice": (400, post(b"Transfer-Encoding: chunked, chunked\r\n", chunks(BODY))),
     "chunked in two fields": (400, post(b"Transfer-Encoding: chunked\r\n" * 2, chunks(BODY))),
@@ -104,9 +104,9 @@ REFUSED = {
     "no Host, but an absolute target": (400, get(b"", b"GET http://x/health HTTP/1.1\r\n")),
     "an unknown expectation": (417, post(LENGTH + b"Expect: wonders\r\n")),
     # Chunks.
-    "bare LF behind a chunk's size": (400, CHUNKED + b"\r\ne\n" + BODY + b"\r\n0\r\n\r\n"),
-    "bare LF behind a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"\n0\r\n\r\n"),
-    "nothing behind a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"0\r\n\r\n"),
+    "bare LF after a chunk's size": (400, CHUNKED + b"\r\ne\n" + BODY + b"\r\n0\r\n\r\n"),
+    "bare LF after a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"\n0\r\n\r\n"),
+    "nothing after a chunk": (400, CHUNKED + b"\r\ne\r\n" + BODY + b"0\r\n\r\n"),
     "a longer chunk than its size": (400, CHUNKED + b"\r\nd\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a size with a sign": (400, CHUNKED + b"\r\n+e\r\n" + BODY + b"\r\n0\r\n\r\n"),
     "a size with 0x": (400, CHUNKED + b"\r\n0xe\r\n" + BODY + b"\r\n0\r\n\r\n"),
@@ -126,7 +126,7 @@ TAKEN = {
     "a plain one": get(),
     "an empty line in front": b"\r\n" + get(),
     "names in any case": post(b"cOnTeNt-LeNgTh: 14\r\n"),
-    "no white space behind the colon, and much": post(b"Content-Length:14\r\nX: \t y \t \r\n"),
+    "no white space after the colon, and much": post(b"Content-Length:14\r\nX: \t y \t \r\n"),
     "zeros before a length": post(b"Content-Length: 0014\r\n"),
     "bytes beyond ASCII in a value": get(HOST + b"X: \xc3\xa9\xff\r\n"),
     "a value that is empty": get(HOST + b"X:\r\n"),
@@ -172,9 +172,9 @@ LENIENT_CHUNKS = {
     # A length beside chunks does not count (RFC 9112, 6.1).
     "both lengths": CHUNKED + b"Content-Length: 4\r\n\r\n" + chunks(BODY),
     "both lengths, the other way round": post(b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", chunks(BODY)),
-    # White space and extensions behind a size are skipped up to the end of the line; only their length is bounded.
+    # White space and extensions after a size are skipped up to the end of the line; only their length is bounded.
     "bare LF at the end": CHUNKED + b"\r\n" + chunks(BODY, end=b"0\r\n\n"),
-    "a space behind a size": CHUNKED + b"\r\ne \r\n" + BODY + b"\r\n0\r\n\r\n",
+    "a space after a size": CHUNKED + b"\r\ne \r\n" + BODY + b"\r\n0\r\n\r\n",
     "a size with many zeros": CHUNKED + b"\r\n" + b"0" * 40 + b"e\r\n" + BODY + b"\r\n0\r\n\r\n",
     "NUL in an extension": CHUNKED + b"\r\ne;a\0b\r\n" + BODY + b"\r\n0\r\n\r\n",
     "DEL in a quoted extension": CHUNKED + b"\r\ne;a=\"\x7f\"\r\n" + BODY + b"\r\n0\r\n\r\n",

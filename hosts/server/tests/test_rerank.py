@@ -22,7 +22,7 @@ class Rerank(ServerTest):
         return self.server.ok("/tokenize", {"text": text})["tokens"]
 
     def likelihood(self, parts, query):
-        """The mean probability of the query's tokens behind the parts, which are tokenized one by one."""
+        """The mean probability of the query's tokens after the parts, which are tokenized one by one."""
         begin = self.tokens("")
         before = sum((self.tokens(part)[len(begin):] for part in parts), begin)
         prompt = before + self.tokens(query)[len(begin):]

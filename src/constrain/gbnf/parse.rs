@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         }
         self.space(false);
         if !self.take("::=") {
-            return self.wrong("a rule's name has ::= behind it");
+            return self.wrong("a rule's name must be followed by ::=");
         }
         let number = self.rule_number(name);
         if self.rules[number].0.is_some() {

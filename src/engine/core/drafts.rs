@@ -79,7 +79,7 @@ impl Core {
             self.draft_by_model(plan, &mut offers);
         }
         self.drafting.offers = offers;
-        // The masks behind the drafts are computed during the pass.
+        // The masks after the drafts are computed during the pass.
         for entry in plan.entries.iter().filter(|entry| entry.drafts > 0) {
             if let Some(sequence) = self.sequences.get_mut(entry.seq) {
                 sequence.look_ahead(entry.drafts);

@@ -83,7 +83,7 @@ impl RequestLimits<'_> {
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
             let (from, n) = (scores.from, ids.len());
             return Err(Error::invalid(format!(
-                "logprobs_from = {from} lies behind the prompt's {n} tokens"
+                "logprobs_from = {from} lies beyond the prompt's {n} tokens"
             )));
         }
         self.checked(Prompted { ids, ..Prompted::default() })
@@ -113,7 +113,7 @@ impl RequestLimits<'_> {
         };
         let roles: Vec<&str> = messages.iter().map(|message| message.role).collect();
         if roles != pair::ROLES && roles != pair::ROLES[1..] {
-            let why = "the roles of a pair's messages are query and document, perhaps behind system";
+            let why = "the roles of a pair's messages are query and document, optionally after system";
             return Err(Error::invalid(why));
         }
         let texts: Vec<&str> = messages.iter().map(|message| message.content).collect();

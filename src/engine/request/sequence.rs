@@ -186,7 +186,7 @@ impl Sequence {
         self.drafts.iter_mut().for_each(|drafts| drafts.draft(text, count));
     }
 
-    /// Starts computing the masks behind its first `count` drafts. Without memory for that, they are computed one
+    /// Starts computing the masks after its first `count` drafts. Without memory for that, they are computed one
     /// after the other.
     pub fn look_ahead(&mut self, count: u32) {
         let Self { drafts: Some(drafts), drawing, .. } = self else { return };

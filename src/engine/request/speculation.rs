@@ -131,7 +131,7 @@ impl Drafts {
         Ok(Some(Box::new(Self { source, most, tokens, count: 0, drafted: 0, accepted: 0 })))
     }
 
-    /// Bytes that `new` takes for such a request, with the masks behind drafts.
+    /// Bytes that `new` takes for such a request, with the masks after drafts.
     pub fn bytes(params: &RequestParams, prompt: usize, max_new: u32, vocab: usize) -> u64 {
         let own = match params.speculation {
             Some(Speculation::Model) => params.sampling.bytes(),

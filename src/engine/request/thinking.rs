@@ -1,5 +1,5 @@
-//! A bound on the reasoning of an answer: after so many tokens, its end marker replaces the token that the model
-//! draws.
+//! A bound on the reasoning of an answer: once it has that many tokens, its end marker replaces the token that the
+//! model draws.
 
 pub struct Bound {
     /// Maximum number of tokens of reasoning.

@@ -94,7 +94,7 @@ impl ToolCalls {
         room
     }
 
-    /// Appends the calls of a later event, whose text comes behind `text_before` bytes of this one's.
+    /// Appends the calls of a later event, whose text comes after `text_before` bytes of this one's.
     pub fn merge(&mut self, next: &mut Self, text_before: usize) {
         next.views.clear();
         for call in next.texts.drain(..) {

@@ -160,7 +160,7 @@ statistics! {
 
         /// Blocks of the KV cache.
         kv_blocks_total: u64;
-        /// Those that requests and sessions hold now.
+        /// Blocks that requests and sessions hold now.
         kv_blocks_used: u64;
         /// Those not in use, with prefixes that a later request may take.
         kv_blocks_cached: u64 => Gauge "kv_blocks_cached" ("KV blocks with prefixes for later.");

@@ -58,7 +58,7 @@ pub unsafe extern "C" fn bn_session_save(
     unsafe { guard_copy(error, ("data", data, capacity), ("length", length), body) }
 }
 
-/// Makes a session of what `bn_session_save` wrote, in place of one of this name. Other sessions
+/// Makes a session from the data of `bn_session_save`, replacing one of this name. Other sessions
 /// are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
 /// damage, not forgery (SECURITY.md).
 ///

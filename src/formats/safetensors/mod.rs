@@ -22,7 +22,7 @@ pub const MAX_TENSORS: usize = 1 << 16;
 const MAX_HEADER: usize = 100_000_000;
 const LENGTH_BYTES: usize = 8;
 
-/// Element types. Of types that no weights have, only the size is known.
+/// Element types. For types that no weights have, only the size is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
     F32,

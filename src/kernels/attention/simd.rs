@@ -129,7 +129,7 @@ unsafe fn attend_lanes<L: Lanes, E: Stored>(
         let lines = span.stored.as_flattened().iter().flat_map(|tile| tile.chunks(64));
         lines.for_each(|line| L::fetch(line.as_ptr()));
     }
-    // Prefetch the scales behind the values of the next tiles, which nothing else does.
+    // Prefetch the scales after the values of the next tiles, which nothing else does.
     let [values, scales] = E::KIND.tile_parts(dim);
     if E::FETCH {
         let tiles = span.next.as_flattened().iter();

@@ -115,7 +115,7 @@ pub struct Matrix {
 }
 
 impl DType {
-    /// All types that files may have. Of two with one number, the first is the usual one.
+    /// All types that files may have. If two have the same number, the first is the usual one.
     pub const IN_FILES: [DType; 32] = {
         use DType::*;
         [

@@ -186,10 +186,10 @@ impl TlTiling {
         }
         whole("bk", bk, 24)?;
         let twos = cols - self.threes();
-        whole("k behind the last bk", twos, 32)?;
+        whole("k after the last bk", twos, 32)?;
         if twos > 256 || cols < 256 {
             return Err(format!(
-                "k = {cols} leaves {twos} columns behind the last bk = {bk}; at most 256 can be"
+                "k = {cols} leaves {twos} columns after the last bk = {bk}; at most 256 can be"
             ));
         }
         Ok(())

@@ -72,7 +72,7 @@ impl Decoder {
     }
 }
 
-/// Pushes what makes the results of a pass, behind which the residual is `x`.
+/// Pushes what makes the results of a pass, after which the residual is `x`.
 fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, norm: &Norm, head: &Arc<Product>) {
     pass.push(Op::Check);
     pass.push(Op::Hidden { x, norm: Some(norm.clone()) });
@@ -80,7 +80,7 @@ fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, norm: &Norm, head: &Arc<P
     pass.make(|rows| Op::Head { x, rows, norm: Some(scaled), product, cap });
 }
 
-/// Pushes what writes a block's K and V of the batch's rows, behind which the residual is `x`.
+/// Pushes what writes a block's K and V of the batch's rows, after which the residual is `x`.
 fn follow(pass: &mut Pass, x: Reg, final_norm: &Norm, block: &Mtp) {
     pass.push(Op::Check);
     let hidden = pass.make(|to| Op::Norm { x, norm: final_norm.clone(), to });

@@ -21,7 +21,7 @@ pub struct EncoderFamily {
     pub norms: &'static [&'static str],
     /// The first of them is missing in the first layer, whose input is normed already.
     pub first_bare: bool,
-    /// There is a norm behind the embeddings, and one behind the last layer.
+    /// There is a norm after the embeddings, and one after the last layer.
     pub outer_norms: [bool; 2],
     pub activation: Activation,
     pub positions: Positions,
@@ -57,7 +57,7 @@ pub struct EncoderFamily {
 pub enum Positions {
     /// A table.
     Learned,
-    /// A table, where the first token has the row behind that of padding.
+    /// A table, where the first token has the row after that of padding.
     BehindPadding,
     Rotated(RopeStyle),
 }
@@ -85,7 +85,7 @@ const BERT_EMBEDDINGS: &[(&str, &str)] = &[
     ("embeddings.position_embeddings", "position_embd"),
     ("embeddings.token_type_embeddings", "token_types"),
     ("embeddings.LayerNorm", "token_embd_norm"),
-    // A classifier is one product behind BERT's pooler, or two of its own.
+    // A classifier is one product after BERT's pooler, or two of its own.
     ("pooler.dense", "cls"),
     ("classifier", "cls.output"),
     ("classifier.dense", "cls"),
@@ -212,7 +212,7 @@ const MODERN_BERT: EncoderFamily = EncoderFamily {
     ..BERT
 };
 
-/// EmbeddingGemma (arXiv 2509.20354): Gemma 3 whose rows see each other, and two products behind pooling.
+/// EmbeddingGemma (arXiv 2509.20354): Gemma 3 whose rows see each other, and two products after pooling.
 pub(crate) const GEMMA_EMBEDDING: EncoderFamily = EncoderFamily {
     gguf: "gemma-embedding",
     // `gemma3_text` with `use_bidirectional_attention`.

@@ -1,4 +1,4 @@
-//! Products behind pooling: those of an embedding, and the head that makes a score.
+//! Products after pooling: those of an embedding, and the head that makes a score.
 
 use crate::base::{Error, Result};
 use crate::kernels::rows::elementwise;

@@ -17,14 +17,14 @@ pub(super) use head::{Dense, HeadActivation, ScoreHead};
 /// A loaded encoder.
 pub(super) struct Encoder {
     config: EncoderConfig,
-    /// The wanted rows behind the last layer.
+    /// The wanted rows after the last layer.
     program: Program,
     ropes: Vec<Ropes>,
     heads: Heads,
     facts: Facts,
 }
 
-/// The products behind pooling.
+/// The products after pooling.
 #[derive(Default)]
 pub(super) struct Heads {
     pub score: Option<ScoreHead>,

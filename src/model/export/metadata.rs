@@ -21,7 +21,7 @@ fn name(c: &DecoderConfig) -> String {
     }
 }
 
-/// The metadata of the decoder `c`, under the architecture of `family`. `Unsupported` for what no key can say.
+/// The metadata of the decoder `c`, under the architecture of `family`. `Unsupported` if no key can express a field.
 pub(super) fn metadata(c: &DecoderConfig, family: &Family) -> Result<Vec<(String, Meta)>> {
     let architecture = family.gguf[0];
     let key = |key: &str| format!("{architecture}.{key}");

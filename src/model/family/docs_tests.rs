@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const DOCUMENT: &str = include_str!("../../../docs/models.md");
 
-/// The cells of the table whose header begins like this, behind a heading.
+/// The cells of the table whose header begins like this, after a heading.
 fn table(heading: &str, header: &str) -> Vec<Vec<&'static str>> {
     let part = DOCUMENT.split_once(heading).expect(heading).1;
     let at = part.find(header).unwrap_or_else(|| panic!("no table {header}"));

@@ -90,7 +90,7 @@ pub(super) const FAMILIES: &[&Family] = &[
 
 /// `general.architecture` of related models that look as if they could run, and the reasons why they cannot.
 pub(super) const REFUSED: &[(&str, &str)] =
-    &[("gemma-embedding", "its tokens see the ones behind them, and attention here is causal")];
+    &[("gemma-embedding", "its tokens see later ones, and attention here is causal")];
 
 #[derive(Debug)]
 pub struct Family {
@@ -137,7 +137,7 @@ pub struct Family {
     /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input for
     /// each layer. V heads are normed without weights.
     pub global_heads: bool,
-    /// Files may have a factor for the residual behind each layer.
+    /// Files may have a factor for the residual after each layer.
     pub layer_scales: bool,
     /// Tensors of a layer, and of the model, that are neither products nor norms by Hugging Face's names: whole names.
     pub tensors: &'static [Named],
@@ -163,7 +163,7 @@ pub struct Family {
     pub stateless: Option<&'static Family>,
     /// `None`: no layer has experts.
     pub experts: Option<ExpertDefaults>,
-    /// Files may have a block of multi-token prediction behind the layers.
+    /// Files may have a block of multi-token prediction after the layers.
     pub mtp: bool,
     /// Added to norm weights of safetensors (Gemma stores w - 1). GGUF's converters add it themselves.
     pub norm_offset: f32,

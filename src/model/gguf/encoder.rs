@@ -116,7 +116,7 @@ impl Keys<'_> {
         known.ok_or_else(|| self.names.unsupported("hidden_activation", name))
     }
 
-    /// The products behind pooling, by their rows.
+    /// The products after pooling, by their rows.
     fn dense(&self) -> Vec<(usize, HeadActivation)> {
         let rows = |n: usize| Some(self.gguf.tensor(&format!("dense_{n}.weight"))?.dims[1]);
         (2..4).map_while(rows).map(|rows| (rows, HeadActivation::None)).collect()

@@ -26,7 +26,7 @@ pub(super) fn kind<'a>(gguf: &'a Gguf, architecture: &str) -> Result<Option<&'a 
 }
 
 impl Keys<'_> {
-    /// The rotations, and the block of each layer. Heads are of so many elements: those without a window, the others.
+    /// The rotations, and the block of each layer. The sizes are those of heads without a window, and of the others.
     pub(super) fn blocks(
         &self,
         layers: usize,

@@ -203,7 +203,7 @@ fn family(config: &Fields, quantization: &Quantization) -> Result<&'static Famil
     let classes = config.texts("architectures")?.unwrap_or_default();
     let encodes = |class: &&&str| class.contains("Bidirectional") || class.ends_with("ForMaskedLM");
     if let Some(class) = classes.iter().find(encodes) {
-        let why = format!("in a {class} tokens see the ones behind them, and attention here is causal");
+        let why = format!("in a {class} tokens see later ones, and attention here is causal");
         return Err(config.unsupported("architectures", why));
     }
     let class = classes.first().and_then(|class| class.strip_suffix("ForCausalLM"));

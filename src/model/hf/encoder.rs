@@ -85,7 +85,7 @@ pub(super) struct HfEncoder {
     folder: Folder,
     config: EncoderConfig,
     tensors: Tensors,
-    /// The tensors of modules behind pooling, in their order.
+    /// The tensors of modules after pooling, in their order.
     dense: Vec<Tensors>,
     /// The files' own names, by GGUF's names.
     by_name: HashMap<String, String>,

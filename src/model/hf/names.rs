@@ -174,7 +174,7 @@ fn stacked(family: &Family, part: &str) -> Option<&'static [&'static str]> {
     experts.stacked.iter().position(|hf| *hf == part).map(|at| experts::STACKED[at])
 }
 
-/// The part of a name behind that of a layer's experts.
+/// The part of a name after that of a layer's experts.
 fn in_experts<'a>(family: &Family, part: &'a str) -> Option<&'a str> {
     part.strip_prefix(family.experts?.inside)?.strip_prefix(".experts.")
 }
@@ -214,7 +214,7 @@ fn canonical_number(layer: &str) -> bool {
     layer.parse::<u16>().is_ok_and(|n| n.to_string() == layer)
 }
 
-/// The reverse mapping, for errors: the name of the tensor `gguf` in a folder of a model with so many `layers`.
+/// The reverse mapping, for errors: the name of the tensor `gguf` in the folder of a model with `layers` layers.
 pub(crate) fn own(family: &Family, layers: usize, gguf: &str) -> Option<String> {
     let block = gguf.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
     if let Some((_, part)) = block.filter(|(n, _)| family.mtp && n.parse() == Ok(layers)) {

@@ -38,7 +38,7 @@ pub(super) fn of_decoder(folder: &Folder, modules: &Modules) -> Result<Pooling> 
     match modules.dense.first() {
         None => Ok(modules.pooling.unwrap_or(Pooling::Last)),
         Some(dense) => Err(Error::unsupported(format!(
-            "{}: the module {} is a product behind pooling, which is computed for encoders",
+            "{}: the module {} is a product after pooling, which is computed for encoders",
             folder.path_of(MODULES),
             dense.path
         ))),

@@ -1,4 +1,4 @@
-//! A layer: a mixer and a feed-forward, with what stands around them.
+//! A layer: a mixer and a feed-forward, with their norms and residuals.
 
 use super::inputs;
 use super::read::LayerReader;
@@ -75,7 +75,7 @@ fn mixer(from: &mut LayerReader, pass: &mut Pass, of: &Residual) -> Result<Mixed
 /// The update of the residual by the mixer, and by a second one of the same inputs.
 fn output(from: &mut LayerReader, pass: &mut Pass, mixed: &Mixed, beside: Option<Mixed>) -> Result<Reg> {
     let (c, hidden) = (from.c, from.c.hidden);
-    // Those of recurrent layers never have a bias.
+    // Outputs of recurrent layers never have a bias.
     let bias = c.parts.output_bias && !c.blocks[from.index].recurrent;
     let product = from.product(Slot::Output, &[(mixed.output, hidden)], mixed.width, bias)?;
     let update = pass.linear(mixed.rows, from.norm("attn_sub_norm")?, product);

@@ -298,7 +298,7 @@ fn net(from: &mut dyn Source, m: &MambaConfig) -> Result<Mamba> {
         factors: MambaFactors {
             gate,
             step,
-            // A norm behind it has it in its weights.
+            // A norm after the gate has the factor in its weights.
             output: if matches!(norm, MambaNorm::AfterGate(_)) { 1.0 } else { m.output },
         },
         norm,

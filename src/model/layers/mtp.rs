@@ -27,14 +27,14 @@ pub(crate) struct Mtp {
     pub pass: Pass,
     /// The hidden state of the token before each row's, which is given.
     pub before: Reg,
-    /// The residual behind the block, which predicts the next token of each row.
+    /// The residual after the block, which predicts the next token of each row.
     pub output: Reg,
     /// The norm of the block's hidden state.
     pub norm: Norm,
 }
 
 impl Mtp {
-    /// `c` has a block for its layer behind those of the model. `embed` pushes the embeddings of a step's tokens.
+    /// `c` has a block for its layer after those of the model. `embed` pushes the embeddings of a step's tokens.
     pub(crate) fn read(
         reader: &mut Reader,
         c: &DecoderConfig,

@@ -10,7 +10,7 @@ use crate::ops::pass::Ropes;
 const MIN_FACTOR: f32 = 1e-3;
 
 /// The configuration's frequencies, divided by the file's own factors if it has them (GGUF's form of Llama 3.1's
-/// scaling). Of two ropes the first that rotates is scaled.
+/// scaling). If there are two ropes, the first that rotates is scaled.
 pub(crate) fn read(reader: &mut Reader, c: &DecoderConfig) -> Result<Vec<Ropes>> {
     const NAME: &str = "rope_freqs.weight";
     let mut ropes: Vec<_> = c.ropes.iter().map(|rope| (rope.inv_freq(), rope.attention_factor())).collect();

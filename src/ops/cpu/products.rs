@@ -1,4 +1,4 @@
-//! Products of a pass, with what is done on the way: the sum or the gate that makes the input, its norm, adapters.
+//! Products of a pass, with the sum or gate that makes the input, its norm, and adapters.
 
 use super::run::Run;
 use super::{CpuOps, Scratch};

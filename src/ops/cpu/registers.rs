@@ -79,7 +79,7 @@ impl Registers<'_> {
         self.memory.rows[reg.index()]
     }
 
-    /// Takes the rows behind the first `rows` away.
+    /// Takes the rows after the first `rows` away.
     pub(super) fn shorten(&mut self, reg: Reg, rows: usize) {
         let own = &mut self.memory.rows[reg.index()];
         *own = rows.min(*own);
@@ -99,7 +99,7 @@ impl Registers<'_> {
         }))
     }
 
-    /// The registers `from`, and behind them `to` with `rows` rows that are to be written.
+    /// The registers `from`, and after them `to` with `rows` rows that are to be written.
     pub(super) fn made<const N: usize, const M: usize>(
         &mut self,
         rows: usize,

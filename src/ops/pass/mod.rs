@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The purpose of a list's memory, for errors.
 const PLAN: &str = "the list of a pass";
 
-/// Rows of f32, one for each row of the batch, or behind `Op::Want` for each wanted one.
+/// Rows of f32, one for each row of the batch, or after `Op::Want` for each wanted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reg(u32);
 

@@ -27,7 +27,7 @@ impl Product {
     }
 }
 
-/// `to` is the register of the result, `[T, width]`, where T is the number of the batch's rows, or behind `Want` that of
+/// `to` is the register of the result, `[T, width]`, where T is the number of the batch's rows, or after `Want` that of
 /// the wanted ones.
 #[derive(Clone)]
 pub enum Op {

@@ -13,7 +13,7 @@ pub struct Program {
     ops: Vec<Op>,
     /// Where each register is, by its number. Two that are in use at the same time do not overlap.
     places: Vec<Place>,
-    /// The registers that are free behind an operation, by its index.
+    /// The registers that are free after an operation, by its index.
     free: Vec<(usize, Reg)>,
     /// The registers that the caller gives.
     inputs: Vec<Reg>,
@@ -85,7 +85,7 @@ impl Program {
         self.id
     }
 
-    /// The registers that are free behind an operation, by its index, in ascending order.
+    /// The registers that are free after an operation, by its index, in ascending order.
     pub fn free(&self) -> &[(usize, Reg)] {
         &self.free
     }
@@ -209,7 +209,7 @@ fn join(input: &mut Input, before: Option<&Op>, uses: &[usize]) -> bool {
     true
 }
 
-/// Tells a product whose rows are gates and up what is made of them.
+/// Tells a product of gate and up which activation follows.
 fn hint(out: &mut [Op], next: &Op) {
     if let (
         Some(Op::Linear { input: Input::Sum { activation, .. }, to, .. }),

@@ -25,7 +25,7 @@ pub struct Step<'a> {
 /// The rotation of some layers.
 pub struct Ropes {
     pub rope: Rope,
-    /// That of caches whose sequences may be longer than this number of tokens, if it is another one.
+    /// Another rotation, if any, for caches whose sequences may be longer than this number of tokens.
     pub long: Option<(usize, Rope)>,
 }
 

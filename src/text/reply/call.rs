@@ -270,7 +270,7 @@ impl Call {
         Turn::More
     }
 
-    /// Whether `c`, behind a call, begins another one on its own line.
+    /// Whether `c`, after a call, begins another one on its own line.
     fn in_fence(&self, c: char) -> bool {
         self.body & FENCE != 0 && self.python && !self.list && begins_word(c)
     }

@@ -25,7 +25,7 @@ pub(super) const FENCE: Body = 256;
 /// `call:f{a:1,b:<|"|>x<|"|>}`, perhaps with JSON's quotes around keys and texts.
 pub(super) const BRACED: Body = 512;
 
-/// Stands before and behind a text in [`BRACED`].
+/// Stands before and after a text in [`BRACED`].
 pub(super) const QUOTE: &str = "<|\"|>";
 
 /// The marker between a name and its arguments in [`NAMED`]. [`CALL_ID`] comes before an id, which is ignored.
@@ -401,14 +401,14 @@ pub struct Thoughts {
     pub name: &'static str,
     pub open: &'static str,
     pub close: &'static str,
-    /// Text behind the first marker that belongs to it; may be empty.
+    /// Text after the first marker that belongs to it; may be empty.
     pub label: &'static str,
     /// The text between the markers' begin and end if there is no reasoning: `label` without its line break, and
     /// the second marker.
     pub nothing: &'static str,
-    /// The markers around the answer behind the reasoning, which models may leave out; there may be none.
+    /// The markers around the answer after the reasoning, which models may leave out; there may be none.
     pub answer: &'static [&'static str],
-    /// A text that occurs in the family's templates. Of a pair of markers it is the closing one, since some
+    /// A text that occurs in the family's templates. For a pair of markers it is the closing one, since some
     /// templates contain only that: their prompts open the reasoning, or they strip it from earlier answers.
     sign: &'static str,
 }

@@ -60,7 +60,7 @@ pub fn grammar(
     match (must, schema) {
         (true, _) => out.push_str("answer: calls\n"),
         (false, Some(schema)) => {
-            // Parse the schema first, because text behind it would become part of the grammar.
+            // Parse the schema first, because text after it would become part of the grammar.
             let schema: Value = serde_json::from_str(schema)
                 .map_err(|e| Error::invalid(format!("constraint: not a JSON schema: {e}")))?;
             let text = writer.terminals(writer.format.text);

@@ -66,7 +66,7 @@ pub(super) struct Schemas<'a> {
 }
 
 impl<'a> Schemas<'a> {
-    /// The schema itself, behind its references. What stands beside a reference is ignored.
+    /// The schema itself, after its references. What stands beside a reference is ignored.
     pub(super) fn object(&self) -> Option<&'a Json> {
         let mut object = self.root?;
         for _ in 0..MAX_DEPTH {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 #[derive(Debug, Default)]
 pub(super) struct Mend {
     scan: Scan,
-    /// A backslash in a text, or a comma and blanks behind a value, whose meaning depends on the next
+    /// A backslash in a text, or a comma and blanks after a value, whose meaning depends on the next
     /// character.
     held: String,
     /// The missing rest of one of Python's constants, which has already been written out.

@@ -2,7 +2,7 @@
 //!
 //! The result does not depend on how the answer is cut into pieces. Nothing is lost: everything that is not
 //! reasoning, a call or one of their markers is text. Line breaks next to a marker belong to it, and so do blanks
-//! before the first marker. White space separates the texts before and behind a call; if there is none, a line
+//! before the first marker. White space separates the texts before and after a call; if there is none, a line
 //! break is added.
 //!
 //! A control token that begins a call also ends reasoning that is still open. Spelled out there, it is reasoning.
@@ -224,7 +224,7 @@ impl Reply {
     }
 
     /// Ends the answer: held-back characters become text or reasoning. `cut`: the output was cut short, so the
-    /// beginning of another call behind a call is left out.
+    /// beginning of another call after a call is left out.
     pub fn finish(&mut self, cut: bool, sink: &mut dyn Sink) {
         if let Some(messages) = &mut self.messages {
             return messages.finish(&mut Emitter { sink, count: &mut self.calls, parts: &self.parts });
@@ -244,7 +244,7 @@ impl Reply {
         self.emit(&held, sink);
     }
 
-    /// Whether the text that is held back is the beginning of a call's marker, right behind a call.
+    /// Whether the text that is held back is the beginning of a call's marker, right after a call.
     fn begins_block(&self) -> bool {
         let mut blocks = self.parts.format.iter().flat_map(|format| format.blocks);
         self.behind_mark && !self.held.is_empty() && blocks.any(|block| block.open.starts_with(&*self.held))

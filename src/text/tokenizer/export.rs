@@ -76,7 +76,7 @@ pub fn tokenizer_pairs(
         [] => None,
         [id] => Some(id),
         ref ids => {
-            log(&format!("{what}: the {} tokens behind a text that is embedded are left out", ids.len()));
+            log(&format!("{what}: the {} tokens after a text that is embedded are left out", ids.len()));
             None
         }
     };

@@ -246,7 +246,7 @@ fn added(file: &File, what: &str) -> Result<Vec<AddedToken>> {
     }
 }
 
-/// The ids of the added tokens: those of the model's vocabulary, or the next ones behind it. `BadModel` if the file
+/// The ids of the added tokens: those of the model's vocabulary, or the next ones after it. `BadModel` if the file
 /// says other ids.
 fn added_ids(file: &File, what: &str) -> Result<WordLevel> {
     let mut ids = Vocab::new();
@@ -404,7 +404,7 @@ impl Words {
 /// The package reserves as much as a character map says that its table has: the number that it begins with.
 fn charsmap(part: &Value, what: &str) -> Result<()> {
     let map = part.get("precompiled_charsmap").and_then(Value::as_str).unwrap_or("");
-    // Eight digits are six bytes. The package reports what is no base64.
+    // Eight digits are six bytes. The package reports invalid base64.
     let first = map.get(..8).and_then(|digits| base64::decode(digits).ok());
     let table = first.and_then(|bytes| bytes.first_chunk().map(|size| u32::from_le_bytes(*size) as usize));
     let table = table.unwrap_or(0);

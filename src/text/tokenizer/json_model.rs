@@ -49,7 +49,7 @@ impl ModelEntry {
     }
 
     /// Takes the special tokens among `added` out of the vocabulary, so that no text can spell one, and returns their
-    /// texts. The tokens for what cannot be spelled stay, and so do those of bytes.
+    /// texts. The token for unknown texts and the tokens of bytes stay.
     fn take_out(&mut self, added: &[AddedToken]) -> HashSet<String> {
         let unknown = self.unk_token.as_deref();
         let unknown = unknown.or((self.kind.as_deref() == Some(WORD_PIECE)).then_some(UNKNOWN));

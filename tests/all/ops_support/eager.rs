@@ -10,7 +10,7 @@ use bn_engine::ops::{
 use candle_core::{Device, Tensor};
 use std::sync::Arc;
 
-/// Runs what `build` pushes behind the rows of `x`; returns the rows of the registers that it gives, with their widths.
+/// Runs what `build` pushes after the rows of `x`; returns the rows of the registers that it gives, with their widths.
 fn run<O: OpSet + ?Sized>(
     ops: &O,
     step: &Step,

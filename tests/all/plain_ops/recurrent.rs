@@ -244,7 +244,7 @@ fn state_space(state: &mut [f64], mixed: &[f64], steps: &[f32], net: &Mamba) -> 
     out
 }
 
-/// The gate, with the norm of each group before it or behind it.
+/// The gate, with the norm of each group before it or after it.
 fn gated(mut y: Vec<f64>, z: &[f32], net: &Mamba) -> Vec<f32> {
     let normed = |y: &mut [f64], norm: &Norm| {
         let width = y.len() / net.shape.groups;

@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     variables: Mapping[str, str] = NONE
     files: Mapping[str, str] = NONE  # below the home
     before: Sequence[str] = ()  # arguments of the program, to run it once before
-    arguments: Sequence[str] = ()  # and the question behind them
+    arguments: Sequence[str] = ()  # and the question after them
 
 
 class Way(NamedTuple):

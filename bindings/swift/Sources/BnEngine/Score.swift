@@ -1,6 +1,6 @@
 import CBnEngine
 
-/// The likelihood of a text behind a prompt.
+/// The likelihood of a text after a prompt.
 public struct Score: Sendable {
     /// The sum of its tokens' log probabilities.
     public let logprob: Double
@@ -19,7 +19,7 @@ public struct Score: Sendable {
 }
 
 extension Engine {
-    /// The likelihood of each text behind the request's prompt, which is computed once. Nothing is generated. A text
+    /// The likelihood of each text after the request's prompt, which is computed once. Nothing is generated. A text
     /// begins with the first token that is not the prompt's. All are submitted at once.
     public func score(_ request: Request, _ texts: [String]) async throws -> [Score] {
         let tokenizer = try model()

@@ -1,4 +1,4 @@
-//! Fill in the middle: a completion's prompt stands before its text, and `suffix` behind it. Models were trained to read both
+//! Fill in the middle: a completion's prompt stands before its text, and `suffix` after it. Models were trained to read both
 //! between control tokens of their family.
 use crate::failure::Result;
 use crate::models::Held;

@@ -119,7 +119,7 @@ impl List {
     }
 
     /// Merges the models that are in the folder now. Models keep their indices: those whose files are gone are marked
-    /// as absent, and new ones are appended. Of two with the same name, the first one counts.
+    /// as absent, and new ones are appended. If two have the same name, the first one counts.
     pub fn merge(&mut self, found: Vec<Listing>) {
         for model in &mut self.models {
             let now = found.iter().find(|found| found.path == model.path);
@@ -181,7 +181,7 @@ impl Listing {
     }
 }
 
-/// Parses `NAME=PATH`, without a name if there is none, and options behind semicolons.
+/// Parses `NAME=PATH`, without a name if there is none, and options after semicolons.
 fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
     let mut parts = item.split(';');
     let first = parts.next().unwrap_or_default();

@@ -30,7 +30,7 @@ pub struct Options {
     /// Several models: a folder, or a list NAME=PATH;max-batch=4;...,NAME=PATH,... (README.md)
     #[arg(long)]
     pub models: Option<String>,
-    /// So many of them loaded at a time; 0: no bound
+    /// The most models loaded at a time; 0: no bound
     #[arg(long, default_value = "0", value_parser = number::<usize>(0, 4096))]
     pub max_loaded: usize,
     /// Bytes of all that are loaded; 0: what the machine has
@@ -45,7 +45,7 @@ pub struct Options {
     /// Prompt of a {document} and a {query} to score (README.md)
     #[arg(long)]
     pub rerank_template: Option<String>,
-    /// Those of each model that has none of its own.
+    /// The options of models that do not set their own.
     #[command(flatten)]
     pub each: ModelOptions,
 
@@ -130,7 +130,7 @@ pub struct Options {
     /// Print the version
     #[arg(long)]
     version: bool,
-    /// The arguments, to read those of one model behind them.
+    /// The arguments, to read those of one model after them.
     #[arg(skip)]
     arguments: Vec<OsString>,
 }

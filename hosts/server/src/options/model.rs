@@ -27,7 +27,7 @@ pub struct ModelOptions {
     /// Between JSON's tokens in answers with a schema: compact, tight or flexible
     #[arg(long, default_value = "tight", value_parser = word(WHITESPACES))]
     pub json_whitespace: JsonWhitespace,
-    /// Whose objects have no keys but the declared ones, unless they say otherwise: all, tools (of calls) or none
+    /// Schemas whose objects have only declared keys, unless they say otherwise: all, tools (of calls) or none
     #[arg(long, default_value = "all", value_parser = word(CLOSED_SCHEMAS))]
     pub closed_schemas: ClosedSchemas,
     /// Tokens of reasoning in a chat's answer that does not say

@@ -136,7 +136,7 @@ pub(super) fn number<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
     move |text| {
         let value = with_unit(text).filter(|value| (low..=high).contains(value));
         value.and_then(|value| T::try_from(value).ok()).ok_or_else(|| {
-            let units = if high >> 20 > 0 { ", maybe with K, M, G or T behind it" } else { "" };
+            let units = if high >> 20 > 0 { ", optionally followed by K, M, G or T" } else { "" };
             format!("must be a number from {low} to {high}{units}, not '{text}'")
         })
     }
@@ -259,7 +259,7 @@ mod tests {
             (&["--port", "x"], "--port must be a number from 0 to 65535, not 'x'"),
             (
                 &["--max-body=1K", "--max-body=99999999T"],
-                "--max-body must be a number from 1024 to 1073741824, maybe with K, M, G or T behind it, not '99999999T'",
+                "--max-body must be a number from 1024 to 1073741824, optionally followed by K, M, G or T, not '99999999T'",
             ),
             (&["--kv-type", "int2"], "--kv-type must be f16, f32, int8 or int4, not 'int2'"),
             (&["--api-key="], "--api-key needs a value"),

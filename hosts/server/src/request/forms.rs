@@ -124,7 +124,7 @@ fn shorten(conversation: &mut Conversation) {
     }
 }
 
-/// Puts each call into a turn of its own, with its result behind it.
+/// Puts each call into a turn of its own, with its result after it.
 fn part(conversation: &mut Conversation) {
     let mut given = mem::take(&mut conversation.messages).into_iter().peekable();
     while let Some(mut message) = given.next() {
@@ -150,7 +150,7 @@ fn part(conversation: &mut Conversation) {
     }
 }
 
-/// Joins the user's text behind a result to the result.
+/// Joins the user's text after a result to the result.
 fn join(conversation: &mut Conversation) {
     let out = &mut conversation.messages;
     for message in mem::take(out) {

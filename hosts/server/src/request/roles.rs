@@ -1,4 +1,4 @@
-//! The roles that a model's template accepts. Clients put system messages anywhere, and users behind users; many
+//! The roles that a model's template accepts. Clients put system messages anywhere, and several user messages in a row; many
 //! templates refuse or ignore that. When a model is loaded, small conversations are rendered to find out what its
 //! template accepts.
 use super::conversation::{Message, Role};
@@ -9,7 +9,7 @@ use serde_json::json;
 pub struct Manners {
     /// A system message in front.
     pub system_first: bool,
-    /// Later system messages, behind a user's message and an answer.
+    /// Later system messages, after a user's message and an answer.
     pub system_later: bool,
     /// Two user messages in a row.
     pub users_in_a_row: bool,

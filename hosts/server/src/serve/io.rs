@@ -27,7 +27,7 @@ impl Socket {
     pub async fn hung_up(&self) {
         let stream = &self.0;
         while let Ok(1..) = stream.peek(&mut [0]).await {
-            // The socket is readable because of these bytes, so it must be polled for the end behind them.
+            // The socket is readable because of these bytes, so it must be polled for the end after them.
             if stream.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed()) {
                 return;
             }

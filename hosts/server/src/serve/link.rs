@@ -55,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Maximum bytes to read at once, and thus behind a request that is being answered.
+    /// Maximum bytes to read at once, and thus after a request that is being answered.
     pub fn piece(&self) -> usize {
         self.app.options.max_header
     }

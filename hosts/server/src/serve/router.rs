@@ -12,7 +12,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, request::Parts};
 use percent_encoding::percent_decode_str;
 
-/// The path behind a route's that ends with `{*rest}`, decoded, as an extension of a request.
+/// The path after a route's that ends with `{*rest}`, decoded, as an extension of a request.
 #[derive(Clone, Debug)]
 pub struct Rest(pub String);
 

@@ -193,7 +193,7 @@ fn agrees_with_f64() {
     }
 }
 
-/// So many activations that several threads arrange them.
+/// Uses so many activations that several threads arrange them.
 #[test]
 fn many_activations_are_arranged_as_few() {
     for dtype in [DType::Q8_0, DType::Q1_0, DType::Q2_0] {

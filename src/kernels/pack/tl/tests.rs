@@ -64,7 +64,7 @@ fn tilings_that_cannot_be_are_refused() {
     check(DType::TL1, (64, 96, 32, 32, 16), "bmm = 16");
     check(DType::TL2, (64, 320, 32, 96, 64), "bmm = 64");
     check(DType::TL2, (64, 320, 32, 80, 32), "bk = 80");
-    check(DType::TL2, (64, 300, 32, 96, 32), "k behind the last bk = 12");
+    check(DType::TL2, (64, 300, 32, 96, 32), "k after the last bk = 12");
     check(DType::TL2, (64, 640, 32, 960, 32), "640 columns");
     check(DType::TL2, (64, 192, 32, 96, 32), "k = 192");
 }

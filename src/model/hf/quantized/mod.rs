@@ -27,7 +27,7 @@ pub(super) enum Method {
         /// All of the model's integers have zeros.
         zeros: bool,
     },
-    /// Integers of 4 or 8 bits, packed along the columns. `more` is what zeros have beside their code.
+    /// Integers of 4 or 8 bits, packed along the columns. `more` is added to the codes of zeros.
     Gptq { more: i32 },
     /// Integers of 4 bits, packed along the rows in an order of their own.
     Awq,
@@ -202,7 +202,7 @@ impl<'a> Product<'a> {
     }
 }
 
-/// The bits of `count` integers in so many words of 32, if these are 4 or 8.
+/// The bits of each of `count` integers that fill `words` words of 32 bits, if these are 4 or 8.
 fn bits(count: usize, words: usize) -> Option<usize> {
     [4, 8].into_iter().find(|bits| count.is_multiple_of(32 / bits) && count / (32 / bits) == words)
 }

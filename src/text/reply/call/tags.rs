@@ -2,7 +2,7 @@
 //!
 //! Nothing in a value is escaped, so everything is text up to its end, control tokens included, and its closing tag
 //! counts only if an expected tag follows. Models leave out closing tags: a value also ends before a declared
-//! parameter on a new line, and before the end of the function on a new line with the end of the block behind it.
+//! parameter on a new line, and before the end of the function on a new line with the end of the block after it.
 
 use super::{Call, MAX_WORD, Turn, is_blank};
 use crate::text::chat::is_name;

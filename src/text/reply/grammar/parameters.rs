@@ -94,7 +94,7 @@ pub(super) fn rules(i: usize, schemas: &Schemas, around: &Around, out: &mut Stri
     Ok(sequence)
 }
 
-/// The schema of the whole object, behind the references from `root`.
+/// The schema of the whole object, after the references from `root`.
 fn object<'a>(root: &'a Json, schemas: &Schemas<'a>) -> Kept<&'a Json> {
     let mut object = root;
     for _ in 0..MAX_DEPTH {

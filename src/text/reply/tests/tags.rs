@@ -62,7 +62,7 @@ fn values_are_text_or_json() {
     }
 }
 
-/// A closing tag needs another tag behind it, and a tag may be missing where the next one leaves no doubt.
+/// A closing tag needs another tag after it, and a tag may be missing where the next one leaves no doubt.
 #[test]
 fn what_ends_a_value() {
     for (parameters, arguments) in [

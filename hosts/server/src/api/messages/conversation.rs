@@ -62,7 +62,7 @@ impl Turn {
                 self.apart = true;
             }
             "tool_result" => to.push(result(block, at)),
-            // The result is in the answer itself, behind its call.
+            // The result is in the answer itself, after its call.
             "mcp_tool_result" => {
                 self.end(to);
                 to.push(result(block, at));
@@ -79,7 +79,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Puts texts before and behind calls on lines of their own. The last text begins at `from`.
+    /// Puts texts before and after calls on lines of their own. The last text begins at `from`.
     fn set_apart(&mut self, from: usize) {
         let (before, new) = self.content.text.split_at(from);
         if new.is_empty() || !std::mem::take(&mut self.apart) {

@@ -79,7 +79,7 @@ impl Asked {
         self.common.stream == Some(true)
     }
 
-    /// Whether there is a text behind the answer.
+    /// Whether there is a text after the answer.
     fn fills(&self) -> bool {
         self.own.suffix.as_deref().is_some_and(|suffix| !suffix.is_empty())
     }

@@ -6,7 +6,7 @@ use crate::store::Store;
 use serde_json::Value;
 use std::mem;
 
-/// The prefix of response ids. The other characters also occur in the ids of the response's items, behind the
+/// The prefix of response ids. The other characters also occur in the ids of the response's items, after the
 /// items' own prefixes.
 const RESPONSE: &str = "resp_";
 /// Number of characters of a response's id after the prefix.
