@@ -22,7 +22,7 @@ const TOKENS: [u32; 40] = {
     let mut tokens = [0; 40];
     let mut n = 0;
     while n < 40 {
-        tokens[n] = (n as u32 * 7 + 3) % 60;
+        tokens[n] = (n as u32 * 7 + 3) % 37;
         n += 1;
     }
     tokens
