@@ -141,7 +141,11 @@ impl Model for Decoder {
         let nothing = batch.logits_rows.is_empty() && batch.hidden_rows.is_empty();
         let step = self.step(batch, memory.layout(), wanted)?;
         if !self.states.is_empty() {
-            memory.layout().states.check(batch)?;
+            let states = memory.layout().states;
+            if states.shape != self.states {
+                return Err(Error::internal("the memory of a model with other states"));
+            }
+            states.check(batch)?;
         }
         let program = if nothing { &self.append } else { &self.forward };
         ops.run(program, &step, Some(memory), &[], out, &mut || check_stop(stop))

@@ -20,7 +20,6 @@ use super::keys::{
     NEUTRAL_FLOATS, NEXTN, NO_BLOCKS, NO_COUNTS, NO_DENSE, NO_EXPERTS, NO_SHARED, SECTIONS, SHARED_COUNT,
     TEMPERATURE, USED_GROUPS,
 };
-use super::layers::delta_net::DeltaDefaults;
 use super::layers::recurrent::Recurrent;
 use super::names::Names;
 use super::namespaces;
@@ -127,7 +126,7 @@ impl Checkpoint for Gguf {
         let architecture: &str = self.get("general.architecture")?;
         let long = rope::kind(self, architecture)? == Some(rope::LONG);
         let kind = recurrent(self)?;
-        let delta = Family::of_gguf(architecture).and_then(|family| family.recurrent_as::<DeltaDefaults>());
+        let in_pieces = kind.is_some_and(|kind| !kind.joined().is_empty());
         let mut names = Vec::new();
         reserve(&mut names, 2 * self.tensors().len(), "tensor names")?;
         for name in self.tensors().iter().map(|t| &t.name) {
@@ -135,7 +134,7 @@ impl Checkpoint for Gguf {
             if in_config || self.is_scale(name) {
                 continue;
             }
-            let parts = fused::parts_of(name).filter(|_| delta.is_some());
+            let parts = fused::parts_of(name).filter(|_| in_pieces);
             match parts.filter(|parts| !parts.iter().any(|part| self.tensor(part).is_some())) {
                 Some(parts) => names.extend(parts),
                 None => names.push(kind.map_or_else(|| name.clone(), |kind| kind.usual_name(name))),
@@ -305,10 +304,12 @@ impl<'a> Keys<'a> {
         let heads = self.heads()?;
         let kv_heads = match self.family.global_heads {
             true => self.kv_heads_of(layers, true)?,
-            false => match self.kv_heads(layers, self.family.recurrent.is_some())? {
-                Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
-                None => self.size("attention.head_count_kv", Some(heads))?,
-            },
+            false => {
+                match self.kv_heads(layers, self.family.recurrent.is_some_and(|kind| kind.lacks_heads()))? {
+                    Some(by_layer) => by_layer.into_iter().max().unwrap_or(0),
+                    None => self.size("attention.head_count_kv", Some(heads))?,
+                }
+            }
         };
         let given = self.find::<u64>("attention.key_length")?.is_some();
         if !given && !hidden.is_multiple_of(heads) {

@@ -64,7 +64,7 @@ pub struct RaggedBatch {
     pub rotations: Vec<[u32; 3]>,
     /// Ranges of rows, each of one sequence, that see each other in both directions, also beyond a window (Gemma 3's
     /// pictures). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
-    /// order.
+    /// order. Whoever gives them must not begin a batch inside of one, after a cached prefix either.
     pub mutual: Vec<Range<u32>>,
     /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
     /// sequence, and its results are ignored.

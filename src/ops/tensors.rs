@@ -30,7 +30,10 @@ pub(super) fn read_bytes<T>(x: &Tensor, f: impl FnOnce(&[u8]) -> Result<T>) -> R
 
 /// A view of a tensor's first element, for `update_bytes`.
 pub(super) fn first(x: &Tensor) -> Result<Tensor> {
-    ours(x.flatten_all().and_then(|flat| flat.narrow(0, 0, 1)))
+    match x.elem_count() {
+        0 => Ok(x.clone()),
+        _ => ours(x.flatten_all().and_then(|flat| flat.narrow(0, 0, 1))),
+    }
 }
 
 /// Like `read_bytes`, for a function that changes the bytes. `first` is a view of the tensor's first element: candle

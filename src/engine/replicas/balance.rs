@@ -9,8 +9,8 @@ pub(crate) const MAX_REPLICAS: usize = 64;
 /// has recovered.
 const PROBE: u32 = 16;
 
-/// Tokens that waiting for a seat counts for. A request goes elsewhere rather than wait, but not at any price: this is
-/// also how much of a cached prefix it gives up for that.
+/// How many tokens more a replica may owe before a request waits for a seat elsewhere instead. It gives up a cached
+/// prefix of that length, too.
 const LINE: u64 = 1024;
 
 /// A replica's report after a step.

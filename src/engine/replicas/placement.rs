@@ -2,9 +2,9 @@
 //!
 //! A request goes to the replica that will owe the fewest tokens with it: those that the replica has not yet computed
 //! of its unfinished requests, and those of the new prompt that its prefix cache lacks. Waiting for a seat counts as
-//! some more. If requests that are submitted together share a beginning, it counts once. On a tie the first replica wins. A session's requests and calls go to
-//! the replica that its name maps to, which stays the same as long as no replica dies (rendezvous hashing, Thaler and
-//! Ravishankar 1998).
+//! some more. If requests that are submitted together share a beginning, it counts once. On a tie the first replica
+//! wins. A session's requests and calls go to the replica that its name maps to, which stays the same as long as no
+//! replica dies (rendezvous hashing, Thaler and Ravishankar 1998).
 
 use crate::base::{Result, reserve};
 use crate::cache::chain;

@@ -162,7 +162,7 @@ statistics! {
         kv_blocks_total: u64;
         /// Blocks that requests and sessions hold now.
         kv_blocks_used: u64;
-        /// Those not in use, with prefixes that a later request may take.
+        /// Blocks not in use, with prefixes that a later request may take.
         kv_blocks_cached: u64 => Gauge "kv_blocks_cached" ("KV blocks with prefixes for later.");
         /// Cached blocks given up because requests needed the room.
         kv_evictions: u64 => Counter "kv_cache_evictions_total" ("Cached blocks given up.");
@@ -203,7 +203,7 @@ statistics! {
         /// Gates of feed-forwards with ReLU² (BitNet b1.58 2B-4T) that passes with up to four tokens
         /// looked at.
         ffn_gates: u64 => Counter "ffn_gates_total" ("Gates of ReLU² in passes of few tokens.");
-        /// Those that are shut, which make their value zero.
+        /// Gates that are shut, which make their value zero.
         ffn_gates_shut: u64 => Counter "ffn_gates_shut_total" ("Gates of ReLU² that made a zero.");
 
         /// 1 while `bn_engine_pause` is in force, else 0.

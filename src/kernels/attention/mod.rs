@@ -204,7 +204,7 @@ fn piece(isa: Isa, rows: &Rows, context: &Context, index: usize, spans: &mut Spa
     assert!(k.head_dim == head_dim && v.head_dim == head_dim && k.kind == v.kind, "K and V of one kind");
     assert!(k.block_size.is_multiple_of(TILE) && v.block_size == k.block_size, "blocks of whole tiles");
     assert!(heads > 0 && head_dim > 0 && q.len() >= rows.queries() * stride(head_dim), "whole heads");
-    assert!(seen.iter().all(|row| row.first <= row.last), "a row sees itself");
+    assert!(seen.iter().all(|row| row.first <= row.last), "a row sees a position");
     let ascending = |w: &[Seen]| w[0].first <= w[1].first && w[0].last <= w[1].last;
     assert!(seen.windows(2).all(ascending), "rows in order");
     let len = state_len(head_dim);

@@ -9,11 +9,9 @@ use crate::ops::ConvShape;
 /// `Unsupported`, by the name of the first such part.
 pub(super) fn check(c: &DecoderConfig, what: &str) -> Result<()> {
     let mixture = |shared| c.experts.is_some() && c.family.experts.is_some_and(|e| e.shared == shared);
-    let unwritten = c.recurrent.as_ref().and_then(|recurrent| recurrent.unwritten());
     let beside = c.experts.is_some() || c.family.head_gates;
     let parts = [
         (c.latent.is_some(), "latent attention is"),
-        (unwritten.is_some(), unwritten.unwrap_or_default()),
         (mixture(SharedExpert::Added), "Granite's mixtures are"),
         (c.recurrent_as::<ConvShape>().is_some() && beside, "LFM3 and LFM2's mixtures are"),
         (c.global.is_some(), "layers whose heads differ are"),
@@ -21,6 +19,9 @@ pub(super) fn check(c: &DecoderConfig, what: &str) -> Result<()> {
         (c.rotations.is_some(), "rotated weights are"),
         (!matches!(c.score, None | Some(ScoreRows::Words)), "the rows of scores are"),
     ];
+    if let Some(layers) = c.recurrent.as_ref().and_then(|recurrent| recurrent.unwritten()) {
+        return Err(Error::unsupported(format!("{what}: {layers} are not written")));
+    }
     match parts.into_iter().find(|(has, _)| *has) {
         Some((_, part)) => Err(Error::unsupported(format!("{what}: {part} not written"))),
         None => Ok(()),

@@ -19,13 +19,12 @@ pub(super) const LFM2: Family = Family {
         ("feed_forward.w3", "ffn_up"),
         ("feed_forward.w2", "ffn_down"),
     ],
-    recurrent: Some(&ConvDefaults { kernel: 3 }),
+    recurrent: Some(&ConvDefaults { kernel: 3, rounds_width: true }),
     defaults: Defaults {
         eps_key: "norm_eps",
         rms_eps: 1e-5,
         rope_theta: 1_000_000.0,
         tied: true,
-        scales_ffn: true,
         ..BASE.defaults
     },
     ..BASE

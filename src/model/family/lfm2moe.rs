@@ -2,7 +2,8 @@
 //! probability changes the choice alone.
 
 use super::lfm2::LFM2;
-use super::{Defaults, ExpertDefaults, Family};
+use super::{ExpertDefaults, Family};
+use crate::model::layers::short_conv::ConvDefaults;
 use crate::ops::Gate;
 
 pub(super) const LFM2MOE: Family = Family {
@@ -19,6 +20,6 @@ pub(super) const LFM2MOE: Family = Family {
         parts: ["w1", "w3", "w2"],
         ..ExpertDefaults::SOFTMAX
     }),
-    defaults: Defaults { scales_ffn: false, ..LFM2.defaults },
+    recurrent: Some(&ConvDefaults { kernel: 3, rounds_width: false }),
     ..LFM2
 };

@@ -30,8 +30,8 @@ pub(super) const LFM3: Family = Family {
         own_beside: false,
         gguf_default: None,
     },
-    recurrent: Some(&ConvDefaults { kernel: 7 }),
+    recurrent: Some(&ConvDefaults { kernel: 7, rounds_width: false }),
     head_gates: true,
-    defaults: Defaults { head_dim: Some(128), scales_ffn: false, ..LFM2.defaults },
+    defaults: Defaults { head_dim: Some(128), ..LFM2.defaults },
     ..LFM2
 };

@@ -241,7 +241,6 @@ const BASE: Family = Family {
         rms_eps: 1e-6,
         rope_theta: 10_000.0,
         tied: false,
-        scales_ffn: false,
     },
 };
 
@@ -267,8 +266,6 @@ pub struct Defaults {
     pub rms_eps: f32,
     pub rope_theta: f32,
     pub tied: bool,
-    /// The file gives 3/2 of the width of dense feed-forwards, unrounded, unless it says that it does not (LFM2).
-    pub scales_ffn: bool,
 }
 
 /// `num_key_value_heads` if the key is absent.

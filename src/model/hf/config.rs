@@ -12,6 +12,7 @@ use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, LatentConfig, Parts};
 use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
 use crate::model::keys::{LAYER_INPUTS, SHARED_KV};
+use crate::model::layers::short_conv::ConvDefaults;
 use crate::model::names::Names;
 use crate::model::{Pooling, SamplingDefaults};
 use crate::ops::{Activation, AttentionShape};
@@ -124,7 +125,8 @@ impl Config {
             }
         }
         // LFM2's files call it so.
-        let own = match config.flag("tie_embedding")? {
+        let own = config.flag("tie_embedding")?.filter(|_| family.recurrent_as::<ConvDefaults>().is_some());
+        let own = match own {
             None => config.flag("tie_word_embeddings")?,
             own => own,
         };
@@ -324,33 +326,14 @@ fn limited(config: &Fields, family: &Family) -> Result<Activation> {
 
 /// The width of dense layers. A file without such layers need not give it, and then it is that of an expert.
 fn ffn(config: &Fields, family: &Family, experts: Option<ExpertsConfig>, blocks: &[Block]) -> Result<usize> {
-    if family.defaults.scales_ffn {
-        return scaled_ffn(config, family);
+    if let Some(width) = family.recurrent.map_or(Ok(None), |kind| kind.ffn(config))? {
+        return Ok(width);
     }
     let beside = family.experts.is_some_and(|experts| experts.beside);
     match experts.filter(|_| !beside && blocks.iter().all(|block| block.sparse)) {
         Some(experts) => Ok(config.size("intermediate_size")?.unwrap_or(experts.width)),
         None => config.need(family.defaults.ffn_key),
     }
-}
-
-/// Two thirds of the file's number, rounded up, unless the file says that the number is the width.
-fn scaled_ffn(config: &Fields, family: &Family) -> Result<usize> {
-    let given = match config.size("block_ff_dim")? {
-        Some(width) => width,
-        None => config.need(family.defaults.ffn_key)?,
-    };
-    if !config.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
-        return Ok(given);
-    }
-    const MULTIPLIER: &str = "block_ffn_dim_multiplier";
-    let two_thirds = given.saturating_mul(2) / 3;
-    if config.contains(MULTIPLIER) && !config.is_set(MULTIPLIER) {
-        return Ok(two_thirds);
-    }
-    let width = (f64::from(config.float(MULTIPLIER)?.unwrap_or(1.0)) * two_thirds as f64) as usize;
-    let multiple = config.size("block_multiple_of")?.unwrap_or(256).max(1);
-    Ok(width.checked_next_multiple_of(multiple).unwrap_or(usize::MAX))
 }
 
 /// The activation of feed-forwards.

@@ -319,9 +319,16 @@ fn heads_by_layer() {
     }
 }
 
-/// LFM2's files as published: the layers of attention by number, and a width to round.
+/// LFM2's files as published: the layers of attention by number, and a width to round. Its class alone reads
+/// `tie_embedding`.
 #[test]
 fn short_convolutions() {
+    let other = json!({
+        "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 128, "intermediate_size": 96,
+        "tie_embedding": true,
+    });
+    assert!(!read(&other).unwrap().tied);
     let base = json!({
         "model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4,
         "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 128, "block_ff_dim": 100,

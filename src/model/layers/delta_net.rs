@@ -101,6 +101,10 @@ impl Recurrent for DeltaDefaults {
         })
     }
 
+    fn lacks_heads(&self) -> bool {
+        false
+    }
+
     fn takes_ternary(&self) -> bool {
         true
     }
@@ -218,10 +222,6 @@ impl Mixer for DeltaConfig {
             ),
             false => Ok(()),
         }
-    }
-
-    fn unwritten(&self) -> Option<&'static str> {
-        None
     }
 
     fn write_tensors(&self, _: &DecoderConfig, family: &Family, add: &mut Add) {

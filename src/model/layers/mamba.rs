@@ -90,6 +90,10 @@ impl Recurrent for MambaDefaults {
         hidden: usize,
         blocks: &mut [Block],
     ) -> Result<Option<Arc<dyn Mixer>>> {
+        const USE_MLP: &str = "mamba_use_mlp";
+        if !config.flag(USE_MLP)?.unwrap_or(true) {
+            return Err(config.unsupported(USE_MLP, "layers without a feed-forward are not computed"));
+        }
         if self.beside {
             blocks.iter_mut().for_each(|block| block.beside = true);
         } else {
@@ -102,10 +106,6 @@ impl Recurrent for MambaDefaults {
             if config.flag(key)?.unwrap_or(false) {
                 return Err(config.unsupported(key, "biases of Mamba-2's products are not computed"));
             }
-        }
-        const USE_MLP: &str = "mamba_use_mlp";
-        if !config.flag(USE_MLP)?.unwrap_or(true) {
-            return Err(config.unsupported(USE_MLP, "layers without a feed-forward are not computed"));
         }
         let shape = shape(config, hidden)?;
         let factors = Multipliers::read(config, family.multipliers)?;
@@ -263,7 +263,7 @@ impl Mixer for MambaConfig {
     }
 
     fn unwritten(&self) -> Option<&'static str> {
-        Some("layers of Mamba-2 are")
+        Some("layers of Mamba-2")
     }
 
     fn check_update(&self, c: &DecoderConfig, _: &str, peft: bool) -> std::result::Result<(), &'static str> {

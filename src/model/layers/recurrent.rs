@@ -48,6 +48,16 @@ pub(crate) trait Recurrent: Any + Debug + Sync {
         false
     }
 
+    /// The width of feed-forwards in a `config.json` of these models, if they have a rule of their own.
+    fn ffn(&self, _config: &Fields) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    /// Whether GGUF files may give these layers 0 KV heads.
+    fn lacks_heads(&self) -> bool {
+        true
+    }
+
     /// Reads a `config.json`, and marks these layers in `blocks`. `None`: there are none.
     fn read_folder(
         &self,
@@ -99,8 +109,10 @@ pub(crate) trait Mixer: Any + Debug + Send + Sync {
         Ok(())
     }
 
-    /// Why `export` does not write these layers, as the beginning of a sentence that ends with `not written`.
-    fn unwritten(&self) -> Option<&'static str>;
+    /// The name of these layers if `export` does not write them.
+    fn unwritten(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Adds the tensors of a layer in files of `family`.
     fn write_tensors(&self, _c: &DecoderConfig, _family: &Family, _add: &mut Add) {}

@@ -19,6 +19,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct ConvDefaults {
     pub kernel: usize,
+    /// A `config.json` gives 3/2 of the feed-forward's width, unrounded, unless it says that it gives the width.
+    pub rounds_width: bool,
 }
 
 const TENSORS: &[Named] = &[
@@ -52,6 +54,24 @@ impl Recurrent for ConvDefaults {
 
     fn key(&self, gguf: &str) -> Option<&'static str> {
         (gguf == KERNEL_KEY).then_some("conv_L_cache")
+    }
+
+    fn ffn(&self, config: &Fields) -> Result<Option<usize>> {
+        let given = match config.size("block_ff_dim")? {
+            Some(width) => width,
+            None => config.need("intermediate_size")?,
+        };
+        if !self.rounds_width || !config.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
+            return Ok(Some(given));
+        }
+        const MULTIPLIER: &str = "block_ffn_dim_multiplier";
+        let two_thirds = given.saturating_mul(2) / 3;
+        if config.contains(MULTIPLIER) && !config.is_set(MULTIPLIER) {
+            return Ok(Some(two_thirds));
+        }
+        let width = (f64::from(config.float(MULTIPLIER)?.unwrap_or(1.0)) * two_thirds as f64) as usize;
+        let multiple = config.size("block_multiple_of")?.unwrap_or(256).max(1);
+        Ok(Some(width.checked_next_multiple_of(multiple).unwrap_or(usize::MAX)))
     }
 
     fn read_folder(
@@ -116,10 +136,6 @@ impl Mixer for ConvShape {
         let place = from.state_place();
         let rows = pass.make(|to| Op::Recur { inputs: vec![input], place, net, to });
         Ok(Mixed { rows, output: "shortconv.out_proj", width: self.channels })
-    }
-
-    fn unwritten(&self) -> Option<&'static str> {
-        None
     }
 
     fn write_tensors(&self, c: &DecoderConfig, _: &Family, add: &mut Add) {

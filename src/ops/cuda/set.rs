@@ -27,12 +27,15 @@ impl OpSet for CudaOps {
         program: &Program,
         step: &Step,
         memory: Option<&mut dyn Memory>,
-        _: &[&[f32]],
+        given: &[&[f32]],
         out: &mut Outputs,
         check: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         if let Some(part) = step.batch.beyond_tokens() {
             return Err(cpu_only(part));
+        }
+        if !given.is_empty() {
+            return Err(Error::internal(LACKING));
         }
         let memory = memory.ok_or_else(|| Error::internal("a pass on a device that keeps nothing"))?;
         let memory = memory.of::<DeviceMemory>()?;
