@@ -1,9 +1,9 @@
 //! Blocks by content: a prompt that begins like an earlier one reuses its blocks instead of computing them again.
 //!
 //! A block's key covers all contents before its end:
-//! `key(i) = XXH64(contents of block i, seed = key(i - 1))`, where `key(-1)` is the salt. A token is a little-endian u32
-//! there, a given vector its id as u64. Keys only find candidates. Parents and contents are compared too, so a collision
-//! of keys costs a miss, but never gives a wrong answer.
+//! `key(i) = XXH64(contents of block i, seed = key(i - 1))`, where `key(-1)` is the salt. A token is a little-endian
+//! u32 there, a given vector its id as u64. Keys only find candidates. Parents and contents are compared too, so a
+//! collision of keys costs a miss, but never gives a wrong answer.
 //!
 //! Full blocks are shared by reference. A block of which only the first positions match (because its sequence ended
 //! there, or its contents differ from some position on) is copied, and the copy is continued.

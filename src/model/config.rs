@@ -4,7 +4,7 @@ mod limits;
 mod mixers;
 
 pub(super) use limits::{CONTEXT, FACTOR, HEADS, HIDDEN, KERNEL, LAYERS};
-pub use mixers::LatentConfig;
+pub(super) use mixers::LatentConfig;
 
 use super::family::{Family, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};

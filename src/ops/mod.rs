@@ -46,12 +46,15 @@ pub use latent::{Latent, LatentShape};
 pub use lora::{Adapted, Lora, Site, Slot};
 pub use mamba::{Mamba, MambaFactors, MambaNorm, MambaShape};
 pub use memory::{HostMemory, Memory, MemoryLayout, Unit};
-pub use net::Net;
+pub use net::{Host, Net};
 pub use paging::Paging;
+pub use recurrence::RecurrentScratch;
+pub use rows::On;
 pub use set::OpSet;
 pub use short_conv::{ConvShape, ShortConv};
 pub use size::{Extent, step_bytes};
-pub use state::{Accepted, StateLayout, StateShape};
+pub use spans::Span;
+pub use state::{Accepted, Kept, StateLayout, StatePart, StateShape};
 pub use types::{
     Activation, Attention, AttentionShape, Axes, HeadOrder, Norm, Projections, Rope, RopeStyle, Temperature,
 };

@@ -285,10 +285,15 @@ fn a_step_holds_an_encoders_longest_text_unless_the_host_or_its_memory_says_less
     let few = engine(&|config| config.max_batch_tokens = 512);
     assert_eq!(bits(&ask(&few, of(500))), bits(&ask(&free, of(500))));
     refused(&few, of(513), Status::TooLong, &["513 tokens", "one step", "max_batch_tokens = 512"]);
-    // Room for the step of 4096 tokens, and for half of it and its request.
-    let limit = free.stats().memory_used_bytes;
-    for (limit, most) in [(2 * limit, 4096), (limit - (limit >> 3) + (32 << 10), 2048)] {
-        let small = engine(&|config| config.memory_limit_bytes = limit);
+    // Room for the step of 4096 tokens, and for half of it and something else.
+    let used = |tokens: u32| {
+        let sizes =
+            |config: &mut EngineConfig| (config.max_batch_size, config.max_batch_tokens) = (1, tokens);
+        engine(&sizes).stats().memory_used_bytes
+    };
+    let all = used(4096);
+    for (limit, most) in [(2 * all, 4096), ((all + used(2048)) / 2, 2048)] {
+        let small = engine(&|config| (config.max_batch_size, config.memory_limit_bytes) = (1, limit));
         assert!(!ask(&small, of(most)).vector.is_empty());
         assert!(small.stats().memory_used_bytes <= limit);
         if most < 4096 {

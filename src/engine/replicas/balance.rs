@@ -40,7 +40,7 @@ pub struct Assignment {
 }
 
 /// The rank of a replica, by its number and the tokens in front of a new request.
-pub type Rank<'a> = &'a dyn Fn(usize, u64) -> u64;
+pub(crate) type Rank<'a> = &'a dyn Fn(usize, u64) -> u64;
 
 struct Member {
     /// The replica accepts requests.

@@ -21,7 +21,7 @@ pub(crate) fn session_rank(name: &str, replica: usize) -> u64 {
 }
 
 /// Properties of a request that decide on its replica.
-pub struct Placement {
+pub(crate) struct Placement {
     /// Name of the session that keeps its KV when it ends.
     pub session: Option<Box<str>>,
     prompt_len: u32,
@@ -35,14 +35,14 @@ pub struct Placement {
 }
 
 impl Placement {
-    pub fn new(session: Option<&str>, prompt_len: u32, max_new: u32) -> Self {
+    pub(crate) fn new(session: Option<&str>, prompt_len: u32, max_new: u32) -> Self {
         let (session, cached_at) = (session.map(Into::into), Vec::new());
         Self { session, prompt_len, max_new, cached_at, like_before: 0, owed: 0 }
     }
 
     /// Finds what the replicas have computed of `prompt`, and what the previous request of the same submit shares
     /// with it.
-    pub fn look_up(
+    pub(crate) fn look_up(
         &mut self,
         (prompt, reuse): (&[u32], Reuse),
         before: Option<(&[u32], Reuse)>,
@@ -74,12 +74,12 @@ impl Placement {
     }
 
     /// Requests of a session stay on its replica, which alone has its blocks; see `session_rank`.
-    pub fn home(&self, replica: usize) -> Option<u64> {
+    pub(crate) fn home(&self, replica: usize) -> Option<u64> {
         self.session.as_ref().map(|name| session_rank(name, replica))
     }
 
     /// Tokens that `replica` owes for this request before it runs.
-    pub fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
+    pub(crate) fn tokens(&self, replica: usize, before: Option<usize>) -> u64 {
         self.missing(replica, before) + self.new_tokens(0)
     }
 
@@ -89,7 +89,7 @@ impl Placement {
     }
 
     /// The part of `owed` that is done while the request runs, with `computed` positions and `made` new tokens.
-    pub fn done(&self, computed: u32, made: u32) -> u64 {
+    pub(crate) fn done(&self, computed: u32, made: u32) -> u64 {
         let left = u64::from(self.prompt_len.saturating_sub(computed)) + self.new_tokens(made);
         self.owed.saturating_sub(left)
     }

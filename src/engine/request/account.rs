@@ -9,7 +9,7 @@ pub(crate) const GRANT: u32 = 16;
 
 /// Memory of a request, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestBytes {
+pub(crate) struct RequestBytes {
     /// Held from submit to release: two events, one pending and one polled with its lease.
     pub kept: u64,
     /// Held from submit to the end of the request: the prompt's ids and the request's parameters.
@@ -22,7 +22,7 @@ pub struct RequestBytes {
 
 impl RequestBytes {
     /// `hidden_size` is the width of an embedding.
-    pub fn new(
+    pub(crate) fn new(
         params: &RequestParams,
         prompt_tokens: usize,
         longest_token: usize,
@@ -50,7 +50,7 @@ impl RequestBytes {
     }
 
     /// Bytes reserved at submit.
-    pub fn reserved(&self) -> u64 {
+    pub(crate) fn reserved(&self) -> u64 {
         self.kept + self.prompt + self.delivered
     }
 }
@@ -72,7 +72,7 @@ fn delivered_bytes(params: &RequestParams, longest_token: usize) -> u64 {
 }
 
 /// The grants of a request, and its reasons for a pause.
-pub struct Account {
+pub(crate) struct Account {
     pub bytes: RequestBytes,
     /// Number of tokens that it may output before it needs another grant.
     credit: u32,
@@ -87,17 +87,17 @@ pub struct Account {
 }
 
 impl Account {
-    pub fn new(bytes: RequestBytes, end_unread: bool) -> Self {
+    pub(crate) fn new(bytes: RequestBytes, end_unread: bool) -> Self {
         Self { bytes, credit: 0, began: false, awaits_grant: false, unread: false, end_unread }
     }
 
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.awaits_grant || self.unread
     }
 
     /// Maximum number of bytes that a request of `tokens` new tokens holds at a time, if it gets `grants` before the
     /// first of its events is returned. Bytes of streamed events are returned as they are polled.
-    pub fn most(&self, tokens: u32, grants: Option<u32>) -> u64 {
+    pub(crate) fn most(&self, tokens: u32, grants: Option<u32>) -> u64 {
         let in_events = grants.map_or(tokens, |grants| tokens.min(grants * GRANT));
         let RequestBytes { token, .. } = self.bytes;
         self.bytes.reserved()
@@ -107,24 +107,24 @@ impl Account {
 
     /// The grant that the request needs before its next token and up to `drafts` more, if its output has room for
     /// `left` tokens: the number of tokens and their bytes. None if it needs none.
-    pub fn wants(&self, drafts: u32, left: u32) -> Option<(u32, u64)> {
+    pub(crate) fn wants(&self, drafts: u32, left: u32) -> Option<(u32, u64)> {
         let tokens = GRANT.min(left.saturating_sub(self.credit));
         let needs = self.credit <= drafts && tokens > 0;
         needs.then_some((tokens, u64::from(tokens) * self.bytes.token))
     }
 
-    pub fn grant(&mut self, tokens: u32) {
+    pub(crate) fn grant(&mut self, tokens: u32) {
         self.credit += tokens;
         self.began = true;
     }
 
     /// Number of drafts that may be accepted with the next token.
-    pub fn drafts(&self) -> u32 {
+    pub(crate) fn drafts(&self) -> u32 {
         self.credit.saturating_sub(1)
     }
 
     /// Counts a token that is put into `event`, which will return a part of its bytes.
-    pub fn spend(&mut self, event: &mut Event) {
+    pub(crate) fn spend(&mut self, event: &mut Event) {
         self.credit = self.credit.saturating_sub(1);
         event.granted += self.bytes.token.saturating_sub(KEPT_BYTES);
     }

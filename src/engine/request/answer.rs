@@ -6,7 +6,7 @@ use super::tool_calls::CallText;
 use crate::base::{Error, Result};
 use crate::text::reply::{Reply, Sink};
 
-pub struct Answer {
+pub(crate) struct Answer {
     reply: Reply,
     /// Text that passed the stop rules and is not parsed yet.
     pub raw: String,
@@ -53,28 +53,28 @@ impl Sink for Filling<'_> {
 }
 
 impl Answer {
-    pub fn new(reply: Reply, bound: Option<Bound>) -> Self {
+    pub(crate) fn new(reply: Reply, bound: Option<Bound>) -> Self {
         Self { reply, raw: String::new(), reasoning_tokens: 0, bound }
     }
 
     /// Bytes that an answer holds from the start.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         let bound = self.bound.as_ref().map_or(0, Bound::bytes);
         (size_of::<Self>() + self.reply.bytes() + bound) as u64
     }
 
     /// The token that must come next because the reasoning has reached its bound.
-    pub fn forced(&self) -> Option<u32> {
+    pub(crate) fn forced(&self) -> Option<u32> {
         self.bound.as_ref()?.forced(self.reply.thinks(), self.reasoning_tokens)
     }
 
     /// Whether the bound may still choose a token.
-    pub fn is_bounded(&self) -> bool {
+    pub(crate) fn is_bounded(&self) -> bool {
         self.bound.as_ref().is_some_and(Bound::holds)
     }
 
     /// Counts a token before it is parsed. `forced`: the token that had to come, if any.
-    pub fn count(&mut self, token: u32, forced: Option<u32>) {
+    pub(crate) fn count(&mut self, token: u32, forced: Option<u32>) {
         self.reasoning_tokens += u64::from(self.reply.thinks());
         if let (Some(bound), Some(forced)) = (&mut self.bound, forced) {
             bound.came(token == forced);
@@ -82,17 +82,17 @@ impl Answer {
     }
 
     /// Returns whether a control token with this text has a meaning in the answer.
-    pub fn is_mark(&self, control: &[u8]) -> bool {
+    pub(crate) fn is_mark(&self, control: &[u8]) -> bool {
         self.reply.is_mark(control)
     }
 
     /// Number of calls parsed so far.
-    pub fn calls(&self) -> u32 {
+    pub(crate) fn calls(&self) -> u32 {
         self.reply.calls()
     }
 
     /// Parses `raw`, and then `mark`, a control token for which `is_mark` holds. `OutOfMemory`.
-    pub fn parse(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
+    pub(crate) fn parse(&mut self, mark: Option<&[u8]>, event: &mut Event) -> Result<()> {
         let Self { reply, raw, .. } = self;
         reply.reserve(raw.len() + mark.map_or(0, <[u8]>::len))?;
         fill(event, |sink| {
@@ -105,7 +105,7 @@ impl Answer {
     }
 
     /// Parses `raw` as the last part of the output. `OutOfMemory`.
-    pub fn finish(&mut self, event: &mut Event) -> Result<()> {
+    pub(crate) fn finish(&mut self, event: &mut Event) -> Result<()> {
         self.parse(None, event)?;
         let cut = !matches!(event.finish, FinishReason::Stop | FinishReason::StopString);
         fill(event, |sink| self.reply.finish(cut, sink))

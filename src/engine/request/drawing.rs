@@ -10,14 +10,14 @@ use crate::sample::{self, Allowed, Edits, Known, Logprob, Sampler, SamplerState,
 use crate::text::Tokenizer;
 
 /// A row of logits, or the token that the device drew from it (`sample::drawn`).
-pub enum Drawn<'a> {
+pub(crate) enum Drawn<'a> {
     From(&'a mut [f32]),
     /// Like `From`, with a token that must come unless the output's grammar does not allow it.
     Forced(&'a mut [f32], u32),
     Already(i32, Option<Reported<'a>>),
 }
 
-pub struct Drawing {
+pub(crate) struct Drawing {
     params: SamplingParams,
     state: SamplerState,
     /// Penalties and biases of tokens that are drawn on the device.
@@ -29,7 +29,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    pub fn new(params: &RequestParams) -> Result<Self> {
+    pub(crate) fn new(params: &RequestParams) -> Result<Self> {
         Ok(Self {
             params: params.sampling.clone(),
             state: SamplerState::new(&params.sampling)?,
@@ -39,18 +39,24 @@ impl Drawing {
         })
     }
 
-    pub fn params(&self) -> &SamplingParams {
+    pub(crate) fn params(&self) -> &SamplingParams {
         &self.params
     }
 
     /// Forbids token sequences in the output.
-    pub fn forbid(&mut self, words: Vec<Vec<u32>>) {
+    pub(crate) fn forbid(&mut self, words: Vec<Vec<u32>>) {
         self.params.bad_words.extend(words);
     }
 
     /// Parameters with which the device can draw the `n`-th token after `text`. Appends its lists to `draws`. None if
     /// the draw needs the host. `OutOfMemory`.
-    pub fn there(&mut self, text: Text, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
+    pub(crate) fn there(
+        &mut self,
+        text: Text,
+        n: usize,
+        vocab: usize,
+        draws: &mut Draws,
+    ) -> Result<Option<Draw>> {
         let Self { params, edits, guide, hook, .. } = self;
         let Text { prompt, output } = text;
         if guide.is_some() || hook.is_some() || output.len() + n < params.min_new_tokens as usize {
@@ -76,7 +82,7 @@ impl Drawing {
 
     /// Draws the token after `text` from `row`, and appends its log probabilities. `ends`: tokens that may end the
     /// output.
-    pub fn draw(
+    pub(crate) fn draw(
         &mut self,
         row: Drawn,
         text: Text,

@@ -5,17 +5,17 @@ use crate::schedule::MAX_DRAFT;
 
 /// The tokens of a request: its prompt, then its output.
 #[derive(Clone, Copy)]
-pub struct Text<'a> {
+pub(crate) struct Text<'a> {
     pub prompt: &'a [u32],
     pub output: &'a [u32],
 }
 
 impl Text<'_> {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.prompt.len() + self.output.len()
     }
 
-    pub fn at(&self, position: usize) -> u32 {
+    pub(crate) fn at(&self, position: usize) -> u32 {
         match self.prompt.get(position) {
             Some(&token) => token,
             None => self.output[position - self.prompt.len()],

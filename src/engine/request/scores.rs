@@ -16,7 +16,7 @@ pub struct ScoreParams {
 }
 
 /// The log probabilities computed so far.
-pub struct Scores {
+pub(crate) struct Scores {
     params: ScoreParams,
     /// The next position to score.
     next: u32,
@@ -25,32 +25,32 @@ pub struct Scores {
 
 impl Scores {
     /// The caller has checked that `params.from` is inside the prompt.
-    pub fn new(params: ScoreParams) -> Self {
+    pub(crate) fn new(params: ScoreParams) -> Self {
         Self { params, next: params.from.max(1), values: Vec::new() }
     }
 
-    pub fn generates(&self) -> bool {
+    pub(crate) fn generates(&self) -> bool {
         self.params.generates
     }
 
     /// First position that is scored.
-    pub fn from(&self) -> usize {
+    pub(crate) fn from(&self) -> usize {
         self.params.from as usize
     }
 
     /// First position whose row must give logits.
-    pub fn first_row(&self) -> u32 {
+    pub(crate) fn first_row(&self) -> u32 {
         self.params.from.max(1) - 1
     }
 
     /// Returns whether a prompt of `len` tokens is scored completely.
-    pub fn is_done(&self, len: usize) -> bool {
+    pub(crate) fn is_done(&self, len: usize) -> bool {
         self.next as usize >= len
     }
 
     /// Adds the scores from the last rows of `entry`, which yielded `logits`. Rows repeated after a
     /// preemption are ignored.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         entry: &PlanEntry,
         logits: &[f32],
@@ -72,7 +72,7 @@ impl Scores {
     }
 
     /// Appends the scores to `event`, for the prompt's tokens from `at` on; NaN if unknown.
-    pub fn write(&self, event: &mut Event, prompt: &[u32], at: usize) -> Result<()> {
+    pub(crate) fn write(&self, event: &mut Event, prompt: &[u32], at: usize) -> Result<()> {
         let each = event.logprobs_per_token as usize;
         reserve(&mut event.logprobs, (prompt.len() - at) * each, "log probabilities")?;
         let first = self.params.from.max(1) as usize;

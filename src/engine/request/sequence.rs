@@ -25,7 +25,7 @@ use crate::text::Tokenizer;
 use std::ops::Range;
 
 /// A checked request on its way to the engine thread.
-pub struct Sequence {
+pub(crate) struct Sequence {
     pub id: RequestId,
     pub prompt: Vec<u32>,
     pub output: Vec<u32>,
@@ -55,7 +55,7 @@ pub struct Sequence {
 
 impl Sequence {
     /// `end_tokens` are the model's end tokens.
-    pub fn new(
+    pub(crate) fn new(
         params: &RequestParams,
         prompt: Vec<u32>,
         max_new: u32,
@@ -99,7 +99,7 @@ impl Sequence {
     }
 
     /// Returns whether the request generates tokens.
-    pub fn generates(&self) -> bool {
+    pub(crate) fn generates(&self) -> bool {
         self.pooler.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
     }
 
@@ -110,18 +110,18 @@ impl Sequence {
     }
 
     /// Maximum number of bytes that it holds at a time.
-    pub fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         let grants = if self.drafts.is_some() { 3 } else { 2 };
         self.account.most(self.left(), self.writer.stream.then_some(grants))
     }
 
     /// The grant that it needs before the next token; see `Account::wants`.
-    pub fn wants(&self) -> Option<(u32, u64)> {
+    pub(crate) fn wants(&self) -> Option<(u32, u64)> {
         self.account.wants(0, self.left())
     }
 
     /// Like `wants`, for a grant that makes room for all of its drafts.
-    pub fn wants_room(&self) -> Option<(u32, u64)> {
+    pub(crate) fn wants_room(&self) -> Option<(u32, u64)> {
         self.account.wants(self.drafts.as_ref()?.most(), self.left())
     }
 
@@ -133,7 +133,7 @@ impl Sequence {
 
     /// Records an admission that found `cached` positions in the cache. Returns the waiting time if it is the
     /// first admission. After a preemption, a pooler starts over.
-    pub fn admit(&mut self, cached: u32, now: u64) -> Result<Option<u64>> {
+    pub(crate) fn admit(&mut self, cached: u32, now: u64) -> Result<Option<u64>> {
         if let Some(pooler) = &mut self.pooler {
             pooler.admit()?;
         }
@@ -148,7 +148,7 @@ impl Sequence {
     }
 
     /// Some: the output must match a grammar.
-    pub fn guide(&mut self) -> Option<&mut Guide> {
+    pub(crate) fn guide(&mut self) -> Option<&mut Guide> {
         self.drawing.guide.as_mut()
     }
 
@@ -156,19 +156,19 @@ impl Sequence {
         Text { prompt: &self.prompt, output: &self.output }
     }
 
-    pub fn token_at(&self, position: usize) -> u32 {
+    pub(crate) fn token_at(&self, position: usize) -> u32 {
         self.text().at(position)
     }
 
     /// Like `token_at`, with the drafted tokens after the known ones.
-    pub fn token_or_draft(&self, position: usize) -> u32 {
+    pub(crate) fn token_or_draft(&self, position: usize) -> u32 {
         let known = self.text().len();
         if position < known { self.token_at(position) } else { self.drafted()[position - known] }
     }
 
     /// The drafts that it offers for verification next to its next token, which is entry `at` of a plan; None
     /// without any. A draft model has room for `positions` more.
-    pub fn offer(&self, at: usize, positions: u32) -> Option<Offer> {
+    pub(crate) fn offer(&self, at: usize, positions: u32) -> Option<Offer> {
         // The step would wait for the masks of all drafts.
         if self.drawing.guide.as_ref().is_some_and(Guide::is_slow) {
             return None;
@@ -181,14 +181,14 @@ impl Sequence {
     }
 
     /// Drafts its next `count` tokens.
-    pub fn draft(&mut self, count: u32) {
+    pub(crate) fn draft(&mut self, count: u32) {
         let text = Text { prompt: &self.prompt, output: &self.output };
         self.drafts.iter_mut().for_each(|drafts| drafts.draft(text, count));
     }
 
     /// Starts computing the masks after its first `count` drafts. Without memory for that, they are computed one
     /// after the other.
-    pub fn look_ahead(&mut self, count: u32) {
+    pub(crate) fn look_ahead(&mut self, count: u32) {
         let Self { drafts: Some(drafts), drawing, .. } = self else { return };
         let drafted = &drafts.tokens()[..count as usize];
         let asked = drawing.guide.as_mut().map(|guide| guide.look_ahead(drafted));
@@ -196,7 +196,7 @@ impl Sequence {
     }
 
     /// Drafts the token that it draws from a draft model's `logits`.
-    pub fn propose(&mut self, logits: &mut [f32], sampler: &mut Sampler) -> Result<()> {
+    pub(crate) fn propose(&mut self, logits: &mut [f32], sampler: &mut Sampler) -> Result<()> {
         let Some(drafts) = &mut self.drafts else { return Ok(()) };
         let known = self.output.len();
         reserve(&mut self.output, drafts.tokens().len(), "drafted tokens")?;
@@ -212,12 +212,12 @@ impl Sequence {
     }
 
     /// The drafted tokens to verify.
-    pub fn drafted(&self) -> &[u32] {
+    pub(crate) fn drafted(&self) -> &[u32] {
         self.drafts.as_ref().map_or(&[], |drafts| drafts.tokens())
     }
 
     /// Parameters with which the device can draw the `n`-th token from now; see `Drawing::there`.
-    pub fn draw_there(&mut self, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
+    pub(crate) fn draw_there(&mut self, n: usize, vocab: usize, draws: &mut Draws) -> Result<Option<Draw>> {
         let bounded = self.writer.answer.as_ref().is_some_and(Answer::is_bounded);
         if self.scores() || !self.generates() || bounded {
             return Ok(None);
@@ -228,7 +228,7 @@ impl Sequence {
 
     /// Takes the next token from `row` and applies the stop rules. The writer must have an event. Returns the
     /// nanoseconds since the last token, or since submit for the first one.
-    pub fn advance(
+    pub(crate) fn advance(
         &mut self,
         row: Drawn,
         sampler: &mut Sampler,
@@ -278,13 +278,13 @@ impl Sequence {
     }
 
     /// Range of `entry`'s rows whose hidden states are needed; None for a request that generates.
-    pub fn hidden_wanted(&self, entry: &PlanEntry) -> Option<Range<u32>> {
+    pub(crate) fn hidden_wanted(&self, entry: &PlanEntry) -> Option<Range<u32>> {
         self.pooler.as_ref().map(|pooler| pooler.wanted(entry.start, entry.rows, entry.sample))
     }
 
     /// Adds the hidden states that `hidden_wanted` asked for. `done` marks the prompt's last rows, after which the
     /// embedding is complete.
-    pub fn pool(
+    pub(crate) fn pool(
         &mut self,
         hidden: &[f32],
         done: bool,
@@ -307,12 +307,12 @@ impl Sequence {
     }
 
     /// Returns whether log probabilities of the prompt are still missing.
-    pub fn scores(&self) -> bool {
+    pub(crate) fn scores(&self) -> bool {
         self.scores.as_ref().is_some_and(|scores| !scores.is_done(self.prompt.len()))
     }
 
     /// Adds the log probabilities from the logits of `entry`'s last rows.
-    pub fn score(&mut self, entry: &PlanEntry, logits: &[f32], sampler: &mut Sampler) -> Result<()> {
+    pub(crate) fn score(&mut self, entry: &PlanEntry, logits: &[f32], sampler: &mut Sampler) -> Result<()> {
         match &mut self.scores {
             Some(scores) => scores.add(entry, logits, &self.prompt, self.drawing.params(), sampler),
             None => Ok(()),
@@ -320,7 +320,7 @@ impl Sequence {
     }
 
     /// Ends a request that wants no output after its prompt.
-    pub fn scored(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
+    pub(crate) fn scored(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
         let mut event = self.writer.event(self.id, spare);
         if let Some(scores) = &self.scores {
             let from = scores.from();
@@ -335,7 +335,7 @@ impl Sequence {
     }
 
     /// Makes the terminal event. `why`: the reason if the request is ended from outside, not by its own rules.
-    pub fn finish(
+    pub(crate) fn finish(
         mut self: Box<Self>,
         tokenizer: Option<&Tokenizer>,
         spare: &mut Spare,

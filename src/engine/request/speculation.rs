@@ -40,14 +40,14 @@ pub(crate) fn no_drafter() -> Error {
 
 /// Likelihood that drafts are accepted, learned from ended requests.
 #[derive(Clone, Copy, Default)]
-pub struct Learned {
+pub(crate) struct Learned {
     lookup: Chances,
     model: Rate,
 }
 
 impl Learned {
     /// Learns from an ended request.
-    pub fn learn(&mut self, drafts: &Drafts) {
+    pub(crate) fn learn(&mut self, drafts: &Drafts) {
         match &drafts.source {
             Source::Lookup(lookup, _) => self.lookup.learn(&lookup.chances),
             Source::Model(model) => self.model.learn(&model.rate),
@@ -107,7 +107,7 @@ enum Source {
 }
 
 /// The drafts of a request, and how many were accepted.
-pub struct Drafts {
+pub(crate) struct Drafts {
     source: Source,
     /// Maximum number of tokens per step.
     most: u32,
@@ -119,7 +119,7 @@ pub struct Drafts {
 
 impl Drafts {
     /// None for a request that does not draft, or never could. `speculation` and `draft_tokens` must be set.
-    pub fn new(params: &RequestParams, prompt: usize, max_new: u32) -> Result<Option<Box<Self>>> {
+    pub(crate) fn new(params: &RequestParams, prompt: usize, max_new: u32) -> Result<Option<Box<Self>>> {
         if !wanted(params, max_new) {
             return Ok(None);
         }
@@ -132,7 +132,7 @@ impl Drafts {
     }
 
     /// Bytes that `new` takes for such a request, with the masks after drafts.
-    pub fn bytes(params: &RequestParams, prompt: usize, max_new: u32, vocab: usize) -> u64 {
+    pub(crate) fn bytes(params: &RequestParams, prompt: usize, max_new: u32, vocab: usize) -> u64 {
         let own = match params.speculation {
             Some(Speculation::Model) => params.sampling.bytes(),
             _ => Lookup::bytes(prompt, max_new as usize),
@@ -143,7 +143,7 @@ impl Drafts {
     }
 
     /// Starts with the rates learned from other requests.
-    pub fn begin(&mut self, learned: &Learned) {
+    pub(crate) fn begin(&mut self, learned: &Learned) {
         match &mut self.source {
             Source::Lookup(lookup, _) => lookup.chances = learned.lookup,
             Source::Model(model) => model.rate = Rate { tokens: 0, ..learned.model },
@@ -151,19 +151,19 @@ impl Drafts {
     }
 
     /// Maximum number of drafted tokens per step.
-    pub fn most(&self) -> u32 {
+    pub(crate) fn most(&self) -> u32 {
         self.most
     }
 
     /// Reads the new tokens of the text.
-    pub fn read(&mut self, text: Text) {
+    pub(crate) fn read(&mut self, text: Text) {
         if let Source::Lookup(lookup, _) = &mut self.source {
             lookup.read(text);
         }
     }
 
     /// The drafts that it can offer for entry `at` of a plan, at most `room` tokens.
-    pub fn offer(&self, at: usize, room: u32) -> Offer {
+    pub(crate) fn offer(&self, at: usize, room: u32) -> Offer {
         let mut offer = Offer { at, most: self.most.min(room), ..Offer::default() };
         match &self.source {
             Source::Lookup(lookup, auto) => {
@@ -179,7 +179,7 @@ impl Drafts {
     }
 
     /// Looks up the next `count` tokens. A model's drafts arrive one by one, through `push`.
-    pub fn draft(&mut self, text: Text, count: u32) {
+    pub(crate) fn draft(&mut self, text: Text, count: u32) {
         self.count = 0;
         if let Source::Lookup(lookup, _) = &mut self.source {
             self.count = count;
@@ -188,7 +188,7 @@ impl Drafts {
     }
 
     /// Sampling parameters and state for a draft model's tokens; None without a draft model.
-    pub fn sampling(&mut self) -> Option<(&SamplingParams, &mut SamplerState)> {
+    pub(crate) fn sampling(&mut self) -> Option<(&SamplingParams, &mut SamplerState)> {
         match &mut self.source {
             Source::Lookup(..) => None,
             Source::Model(model) => Some((&model.sampling, &mut model.sampler)),
@@ -196,19 +196,19 @@ impl Drafts {
     }
 
     /// Appends a draft model's token.
-    pub fn push(&mut self, token: u32) {
+    pub(crate) fn push(&mut self, token: u32) {
         self.tokens[self.count as usize] = token;
         self.count += 1;
     }
 
     /// The drafted tokens of this step.
-    pub fn tokens(&self) -> &[u32] {
+    pub(crate) fn tokens(&self) -> &[u32] {
         &self.tokens[..self.count as usize]
     }
 
     /// Records that `drafted` tokens were verified, and the first `accepted` of them agreed. `ended`: the output
     /// ended with the last accepted token or the one after it.
-    pub fn verified(&mut self, drafted: u32, accepted: u32, ended: bool) {
+    pub(crate) fn verified(&mut self, drafted: u32, accepted: u32, ended: bool) {
         self.drafted += drafted;
         self.accepted += accepted;
         if let Source::Model(ModelDrafts { rate, .. }) = &mut self.source {

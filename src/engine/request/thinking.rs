@@ -1,7 +1,7 @@
 //! A bound on the reasoning of an answer: once it has that many tokens, its end marker replaces the token that the
 //! model draws.
 
-pub struct Bound {
+pub(crate) struct Bound {
     /// Maximum number of tokens of reasoning.
     most: u64,
     /// The tokens that end it.
@@ -11,28 +11,28 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub fn new(most: u64, close: Vec<u32>) -> Self {
+    pub(crate) fn new(most: u64, close: Vec<u32>) -> Self {
         Self { most, close, next: 0 }
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.close.capacity() * size_of::<u32>()
     }
 
     /// Whether the bound may still choose a token.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.next < self.close.len()
     }
 
     /// The token that must come next, if the answer has `tokens` of reasoning and is `thinking`.
-    pub fn forced(&self, thinking: bool, tokens: u64) -> Option<u32> {
+    pub(crate) fn forced(&self, thinking: bool, tokens: u64) -> Option<u32> {
         let begins = self.next > 0 || thinking && tokens >= self.most;
         self.close.get(self.next).copied().filter(|_| begins)
     }
 
     /// Records whether the forced token came. If the output's grammar does not allow it, the bound is
     /// dropped.
-    pub fn came(&mut self, it_did: bool) {
+    pub(crate) fn came(&mut self, it_did: bool) {
         self.next = if it_did { self.next + 1 } else { self.close.len() };
     }
 }

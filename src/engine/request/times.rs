@@ -4,7 +4,7 @@ use super::ending::{Ending, timed_out};
 use super::event::Usage;
 
 /// In nanoseconds; 0: not reached, or no deadline.
-pub struct Times {
+pub(crate) struct Times {
     pub submitted: u64,
     deadline: u64,
     /// Deadline of the admission.
@@ -17,7 +17,7 @@ pub struct Times {
 
 impl Times {
     /// A request submitted at `now`. The timeouts are in milliseconds; 0: none.
-    pub fn new(now: u64, timeout: u32, queue_timeout: u32) -> Self {
+    pub(crate) fn new(now: u64, timeout: u32, queue_timeout: u32) -> Self {
         let after = |ms: u32| if ms == 0 { 0 } else { now.saturating_add(u64::from(ms) * 1_000_000) };
         let (deadline, queue_deadline) = (after(timeout), after(queue_timeout));
         Self { submitted: now, deadline, queue_deadline, admitted: 0, prefilled: 0, first: 0, last: 0 }
@@ -34,37 +34,37 @@ impl Times {
     }
 
     /// The time by which the request must end; `u64::MAX` without a deadline.
-    pub fn until(&self) -> u64 {
+    pub(crate) fn until(&self) -> u64 {
         if self.deadline == 0 { u64::MAX } else { self.deadline }
     }
 
     /// The deadlines that still apply.
-    pub fn deadlines(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn deadlines(&self) -> impl Iterator<Item = u64> {
         self.limits().map(|(deadline, _)| deadline)
     }
 
     /// Reason for ending at `now`, if a deadline has passed.
-    pub fn expired(&self, now: u64) -> Option<Ending> {
+    pub(crate) fn expired(&self, now: u64) -> Option<Ending> {
         self.limits().find(|(deadline, _)| *deadline <= now).map(|(_, why)| timed_out(why))
     }
 
-    pub fn was_admitted(&self) -> bool {
+    pub(crate) fn was_admitted(&self) -> bool {
         self.admitted > 0
     }
 
     /// Returns the waiting time.
-    pub fn admit(&mut self, now: u64) -> u64 {
+    pub(crate) fn admit(&mut self, now: u64) -> u64 {
         self.admitted = now;
         now.saturating_sub(self.submitted)
     }
 
     /// Records that the prompt is computed.
-    pub fn prefill(&mut self, now: u64) {
+    pub(crate) fn prefill(&mut self, now: u64) {
         self.prefilled = now;
     }
 
     /// Returns the time since the last token, or since submit for the first one.
-    pub fn token(&mut self, now: u64) -> u64 {
+    pub(crate) fn token(&mut self, now: u64) -> u64 {
         let since = if self.first == 0 { self.submitted } else { self.last };
         if self.first == 0 {
             (self.first, self.prefilled) = (now, now);
@@ -74,7 +74,7 @@ impl Times {
     }
 
     /// The times of a request that ends at `now`.
-    pub fn usage(&self, now: u64) -> Usage {
+    pub(crate) fn usage(&self, now: u64) -> Usage {
         let since = |end: u64, start: u64| if end == 0 { 0 } else { end.saturating_sub(start) };
         let admitted = if self.was_admitted() { self.admitted } else { now };
         Usage {

@@ -9,7 +9,7 @@ use crate::engine::hub::ids::RequestId;
 use crate::sample::StopMatcher;
 use crate::text::{Tokenizer, Utf8Stream};
 
-pub struct Writer {
+pub(crate) struct Writer {
     user_data: u64,
     logprobs_per_token: u32,
     pub stream: bool,
@@ -24,7 +24,7 @@ pub struct Writer {
 
 impl Writer {
     /// `end_tokens` are the model's end tokens.
-    pub fn new(params: &RequestParams, end_tokens: &[u32]) -> Result<Self> {
+    pub(crate) fn new(params: &RequestParams, end_tokens: &[u32]) -> Result<Self> {
         Ok(Self {
             user_data: params.user_data,
             logprobs_per_token: params.sampling.logprobs_per_token(),
@@ -38,13 +38,13 @@ impl Writer {
     }
 
     /// Prepares an event to fill: the pending one, or else a new one made from `spare`.
-    pub fn begin(&mut self, id: RequestId, spare: &mut Spare) {
+    pub(crate) fn begin(&mut self, id: RequestId, spare: &mut Spare) {
         let event = self.event(id, spare);
         self.pending = Some(event);
     }
 
     /// Takes the pending event, or else a new one made from `spare`.
-    pub fn event(&mut self, id: RequestId, spare: &mut Spare) -> Box<Event> {
+    pub(crate) fn event(&mut self, id: RequestId, spare: &mut Spare) -> Box<Event> {
         self.take().unwrap_or_else(|| {
             let mut event = spare.pop().unwrap_or_default();
             (event.request, event.user_data) = (id, self.user_data);
@@ -53,21 +53,21 @@ impl Writer {
         })
     }
 
-    pub fn take(&mut self) -> Option<Box<Event>> {
+    pub(crate) fn take(&mut self) -> Option<Box<Event>> {
         self.pending.take()
     }
 
-    pub fn put(&mut self, event: Box<Event>) {
+    pub(crate) fn put(&mut self, event: Box<Event>) {
         self.pending = Some(event);
     }
 
     /// The pending event, if it is to be sent at once.
-    pub fn event_to_send(&mut self) -> Option<Box<Event>> {
+    pub(crate) fn event_to_send(&mut self) -> Option<Box<Event>> {
         self.pending.take_if(|event| self.stream && event.finish == FinishReason::None)
     }
 
     /// Finish reason of the pending event.
-    pub fn finished(&self) -> FinishReason {
+    pub(crate) fn finished(&self) -> FinishReason {
         self.pending.as_ref().map_or(FinishReason::None, |event| event.finish)
     }
 
@@ -77,7 +77,7 @@ impl Writer {
     }
 
     /// Puts the echoed prompt at the start of the first event.
-    pub fn echo(
+    pub(crate) fn echo(
         &mut self,
         prompt: &[u32],
         scores: Option<&Scores>,
@@ -107,7 +107,7 @@ impl Writer {
 
     /// Applies the stop rules to the next token, and adds the text that they let through. `last`: the output has room
     /// for no other.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         token: u32,
         last: bool,
@@ -155,7 +155,7 @@ impl Writer {
     }
 
     /// Adds the held-back text of a request that is ended from outside.
-    pub fn close(&mut self, event: &mut Event) -> Result<()> {
+    pub(crate) fn close(&mut self, event: &mut Event) -> Result<()> {
         self.stop.reserve(3, text_of(&mut self.answer, event))?;
         self.flush(event).map(|_| ())
     }

@@ -7,7 +7,7 @@ use crate::engine::replicas::blocks::{BLOCK_BYTES, Blocks};
 use std::collections::VecDeque;
 
 /// Changes of the prefix caches. A host that reads too seldom gets everything again, starting with `Cleared`.
-pub struct KvEvents {
+pub(crate) struct KvEvents {
     state: Mutex<State>,
     /// 0: the host reads no events.
     capacity: usize,
@@ -37,13 +37,13 @@ pub(crate) fn block_bytes(capacity: u32, caches: usize) -> u64 {
 
 impl KvEvents {
     /// `caches`: number of engine threads, each with its cache.
-    pub fn new(capacity: usize, caches: usize) -> Self {
+    pub(crate) fn new(capacity: usize, caches: usize) -> Self {
         let several = caches > 1;
         let blocks = several.then(|| Blocks::new(caches));
         Self { state: Mutex::new(State { waiting: VecDeque::new(), room: 0, blocks }), capacity, several }
     }
 
-    pub fn has_several(&self) -> bool {
+    pub(crate) fn has_several(&self) -> bool {
         self.several
     }
 
@@ -53,7 +53,7 @@ impl KvEvents {
     }
 
     /// Makes a `cache` log its changes if they are needed. Reserves room for all blocks of the cache too.
-    pub fn begin(&self, cache: &mut PrefixCache) -> Result<()> {
+    pub(crate) fn begin(&self, cache: &mut PrefixCache) -> Result<()> {
         if !self.is_on() {
             return Ok(());
         }
@@ -70,7 +70,7 @@ impl KvEvents {
     }
 
     /// Called by an engine thread: takes over the changes of a step.
-    pub fn take_from(&self, thread: usize, cache: &mut PrefixCache) {
+    pub(crate) fn take_from(&self, thread: usize, cache: &mut PrefixCache) {
         if !self.is_on() {
             return;
         }
@@ -84,7 +84,7 @@ impl KvEvents {
     }
 
     /// Removes all blocks of a thread that has ended.
-    pub fn forget(&self, thread: usize) {
+    pub(crate) fn forget(&self, thread: usize) {
         let state = &mut *self.state.lock();
         if self.several && !state.take(thread, CacheEvent::Cleared, self.capacity > 0) {
             state.replay();
@@ -92,12 +92,12 @@ impl KvEvents {
     }
 
     /// See `Blocks::leading`. Empty with one cache.
-    pub fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
+    pub(crate) fn leading(&self, keys: &[u64]) -> Result<Vec<u32>> {
         self.state.lock().blocks.as_ref().map_or(Ok(Vec::new()), |blocks| blocks.leading(keys))
     }
 
     /// Passes up to `capacity` events to `sink`, oldest first.
-    pub fn read(&self, capacity: usize, sink: &mut dyn FnMut(CacheEvent)) -> Result<()> {
+    pub(crate) fn read(&self, capacity: usize, sink: &mut dyn FnMut(CacheEvent)) -> Result<()> {
         if self.capacity == 0 {
             return Err(Error::new(
                 Status::WrongMode,
