@@ -280,7 +280,8 @@ fn adapters_have_the_same_answers_on_a_device() {
         let lora = Arc::new(cpu.model.adapter(&file).unwrap().lora);
         // Hybrids and other models with layers that devices do not support.
         if let Err(refused) = hold(&device) {
-            assert!(refused.message.contains("on the CPU only"), "{refused}");
+            let words = ["on the CPU only", "there is no device kernel"];
+            assert!(words.iter().any(|words| refused.message.contains(words)), "{refused}");
             continue;
         }
         compared += 1;
