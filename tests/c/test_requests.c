@@ -375,6 +375,8 @@ TEST(lengths_and_times_are_counted_once_a_request_ends) {
     params.flags = BN_REQUEST_IGNORE_EOS;
     params.max_new_tokens = 6;
     free(run(engine, &params));
+    // The engine's thread may have begun with the request, and is idle after it.
+    while (stats(engine).idle_ns == 0) sleep_ms(1);
     bn_stats s = stats(engine);
     CHECK_EQ(s.prompt_lengths.count, 1);
     CHECK_EQ(s.prompt_lengths.sum, 9); // with BOS
