@@ -141,27 +141,12 @@ impl Net for DeltaNet {
         vec![&self.conv, &self.a, &self.dt_bias, &self.norm.weight]
     }
 
-    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
-        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
-    }
-
-    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
-        Pass::new(at.on, self).advance(at.states, at.scratch, accepted)
-    }
-}
-
-impl Pass<'_, DeltaNet> {
     /// The first of `inputs`, `[T, channels + values]`: q, k, v and the gate of the output. The second,
     /// `[T, 2 value_heads]`: the rates' logits, then the decays'. `out` `[T, values]`.
-    fn run(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        scratch: &mut RecurrentScratch,
-        inputs: &[&[f32]],
-        spans: &[Span],
-        out: &mut [f32],
-    ) -> Result<()> {
-        let shape = &self.net.shape;
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        let (pass, Host { states, scratch, .. }) = (Pass::new(at.on, self), at);
+        let StatePart { data, kept, .. } = states;
+        let shape = &self.shape;
         let (rows, stride) = (out.len() / shape.values(), shape.channels() + shape.values());
         let &[mixed, gates] = inputs else { return Err(other_inputs()) };
         let fits = mixed.len() == rows * stride && gates.len() == rows * 2 * shape.value_heads;
@@ -169,32 +154,30 @@ impl Pass<'_, DeltaNet> {
             return Err(other_inputs());
         }
         let inputs = Rows { qkv: mixed, stride, gates, gates_stride: 2 * shape.value_heads };
-        self.prepare(data, scratch, &inputs, spans, rows)?;
-        self.keep_drafted(kept, &inputs, spans);
-        self.recur(data, scratch, &self.taps(&inputs), spans, rows);
-        self.norm(&scratch.outputs, mixed, stride, out);
+        pass.prepare(data, scratch, &inputs, spans, rows)?;
+        pass.keep_drafted(kept, &inputs, spans);
+        pass.recur(data, scratch, &pass.taps(&inputs), spans, rows);
+        pass.norm(&scratch.outputs, mixed, stride, out);
         Ok(())
     }
 
-    /// Advances states by drafted rows of the last step.
-    fn advance(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        scratch: &mut RecurrentScratch,
-        accepted: &[Accepted],
-    ) -> Result<()> {
-        let shape = &self.net.shape;
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        let (pass, Host { states, scratch, .. }) = (Pass::new(at.on, self), at);
+        let StatePart { data, kept, .. } = states;
+        let shape = &self.shape;
         let stride = shape.drafted_row();
         for accepted in accepted {
             let (own, rows) = (kept.of(accepted)?, accepted.rows as usize);
             let inputs = Rows { qkv: own, stride, gates: &own[shape.channels()..], gates_stride: stride };
             let spans = [Span::of_accepted(accepted)];
-            self.prepare(data, scratch, &inputs, &spans, rows)?;
-            self.recur(data, scratch, &self.taps(&inputs), &spans, rows);
+            pass.prepare(data, scratch, &inputs, &spans, rows)?;
+            pass.recur(data, scratch, &pass.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
+}
 
+impl Pass<'_, DeltaNet> {
     /// Convolves q, k and v, normalizes the heads of q and k, and computes decays and rates.
     fn prepare(
         &self,

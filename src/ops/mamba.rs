@@ -169,59 +169,42 @@ impl Net for Mamba {
         all.into_iter().chain(norm).collect()
     }
 
-    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
-        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
-    }
-
-    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
-        Pass::new(at.on, self).advance(at.states, at.scratch, accepted)
-    }
-}
-
-impl Pass<'_, Mamba> {
     /// One input, `[T, inputs]`: the gate; x, B and C; the steps. `out` `[T, inner]`.
-    fn run(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        scratch: &mut RecurrentScratch,
-        inputs: &[&[f32]],
-        spans: &[Span],
-        out: &mut [f32],
-    ) -> Result<()> {
-        let shape = &self.net.shape;
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        let (pass, Host { states, scratch, .. }) = (Pass::new(at.on, self), at);
+        let StatePart { data, kept, .. } = states;
+        let shape = &self.shape;
         let (rows, stride) = (out.len() / shape.inner(), shape.inputs());
         let &[x] = inputs else { return Err(other_inputs()) };
         if x.len() != rows * stride || out.len() != rows * shape.inner() {
             return Err(other_inputs());
         }
         let inputs = Rows { inputs: &x[shape.inner().min(x.len())..], stride };
-        self.prepare(data, scratch, &inputs, spans, rows)?;
+        pass.prepare(data, scratch, &inputs, spans, rows)?;
         kept.keep(Span::drafted(spans), |row, to| {
             to.copy_from_slice(inputs.of(row, 0..to.len()));
         });
-        self.recur(data, scratch, &self.taps(&inputs), spans, rows);
-        self.gate(&mut scratch.outputs, x, out);
+        pass.recur(data, scratch, &pass.taps(&inputs), spans, rows);
+        pass.gate(&mut scratch.outputs, x, out);
         Ok(())
     }
 
-    /// Advances states by drafted rows of the last step.
-    fn advance(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        scratch: &mut RecurrentScratch,
-        accepted: &[Accepted],
-    ) -> Result<()> {
-        let stride = self.net.shape.drafted_row();
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        let (pass, Host { states, scratch, .. }) = (Pass::new(at.on, self), at);
+        let StatePart { data, kept, .. } = states;
+        let stride = self.shape.drafted_row();
         for accepted in accepted {
             let inputs = Rows { inputs: kept.of(accepted)?, stride };
             let rows = accepted.rows as usize;
             let spans = [Span::of_accepted(accepted)];
-            self.prepare(data, scratch, &inputs, &spans, rows)?;
-            self.recur(data, scratch, &self.taps(&inputs), &spans, rows);
+            pass.prepare(data, scratch, &inputs, &spans, rows)?;
+            pass.recur(data, scratch, &pass.taps(&inputs), &spans, rows);
         }
         Ok(())
     }
+}
 
+impl Pass<'_, Mamba> {
     /// Convolves x, B and C, and computes decays and steps.
     fn prepare(
         &self,

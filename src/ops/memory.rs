@@ -86,38 +86,45 @@ impl dyn Memory {
 /// Memory on the CPU.
 pub struct HostMemory {
     layout: MemoryLayout,
-    /// K and V of each layer (`KvLayout::tensors`).
-    layers: Vec<Tensor>,
-    /// The first element of each.
-    firsts: Vec<Tensor>,
+    layers: Vec<Layer>,
     pub(super) states: States,
+}
+
+/// K and V of a layer.
+struct Layer {
+    /// As `KvLayout::tensors` makes it.
+    whole: Tensor,
+    /// For `tensors::update_bytes`.
+    first: Tensor,
 }
 
 impl HostMemory {
     /// Zeros. `OutOfMemory`.
     pub fn new(layout: MemoryLayout) -> Result<Self> {
-        let layers = layout.kv.tensors()?;
-        let firsts = layers.iter().map(tensors::first).collect::<Result<_>>()?;
-        Ok(Self { layout, layers, firsts, states: States::new(&layout.states)? })
+        let layer = |whole| Ok(Layer { first: tensors::first(&whole)?, whole });
+        let layers = layout.kv.tensors()?.into_iter().map(layer).collect::<Result<_>>()?;
+        Ok(Self { layout, layers, states: States::new(&layout.states)? })
     }
 
     /// K and V of a layer. `Internal` if there is no such layer.
     pub fn layer(&self, index: usize) -> Result<&Tensor> {
+        self.kv(index).map(|layer| &layer.whole)
+    }
+
+    fn kv(&self, index: usize) -> Result<&Layer> {
         self.layers.get(index).ok_or_else(|| Error::internal(format!("no KV cache for layer {index}")))
     }
 
     /// Calls `f` with the bytes of K and V of a layer. `Internal` if there is no such layer.
     pub(super) fn update(&self, index: usize, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
-        let first = self.firsts.get(index);
-        let first = first.ok_or_else(|| Error::internal(format!("no KV cache for layer {index}")))?;
-        tensors::update_bytes(first, f)
+        tensors::update_bytes(&self.kv(index)?.first, f)
     }
 
     /// Calls `touch` for K and for V of each layer, or for what is both, with their bytes and the bytes per block.
     fn each_half(&self, touch: &mut dyn FnMut(&mut [u8], usize)) -> Result<()> {
         let (blocks, halves) = (self.layout.kv.blocks, self.layout.kv.halves());
-        self.firsts.iter().try_for_each(|layer| {
-            tensors::update_bytes(layer, |kv| {
+        self.layers.iter().try_for_each(|layer| {
+            tensors::update_bytes(&layer.first, |kv| {
                 let len = kv.len() / halves;
                 kv.chunks_exact_mut(len.max(1)).for_each(|half| touch(half, len / blocks));
                 Ok(())

@@ -2,7 +2,7 @@
 //! `C * conv(B * x)` goes through another product. The products are not part of it.
 
 use super::net::{Host, Net, other_inputs};
-use super::recurrence::{Pass, RecurrentScratch};
+use super::recurrence::Pass;
 use super::spans::{Span, Taps};
 use super::state::{Accepted, StatePart};
 use crate::base::Result;
@@ -58,26 +58,11 @@ impl Net for ShortConv {
         vec![&self.weights]
     }
 
-    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
-        Pass::new(at.on, self).run(at.states, at.scratch, inputs, spans, out)
-    }
-
-    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
-        Pass::new(at.on, self).advance(at.states, accepted)
-    }
-}
-
-impl Pass<'_, ShortConv> {
     /// One input, `[T, 3 channels]`: B, C and x. `out` `[T, channels]`.
-    fn run(
-        &self,
-        StatePart { data, kept, .. }: &mut StatePart,
-        scratch: &mut RecurrentScratch,
-        inputs: &[&[f32]],
-        spans: &[Span],
-        out: &mut [f32],
-    ) -> Result<()> {
-        let channels = self.net.shape.channels;
+    fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()> {
+        let (pass, Host { states, scratch, .. }) = (Pass::new(at.on, self), at);
+        let StatePart { data, kept, .. } = states;
+        let channels = self.shape.channels;
         let rows = out.len() / channels;
         let &[x] = inputs else { return Err(other_inputs()) };
         if x.len() != rows * 3 * channels || out.len() != rows * channels {
@@ -89,7 +74,7 @@ impl Pass<'_, ShortConv> {
             let (row, from) = (task / pieces, task % pieces * PIECE);
             (row, from..channels.min(from + PIECE))
         };
-        self.pool.run_if_worth(rows * channels, rows * pieces, &|task| {
+        pass.pool.run_if_worth(rows * channels, rows * pieces, &|task| {
             let (row, own) = piece(task);
             let (b, x) = (&x[row * 3 * channels..], &x[row * 3 * channels + 2 * channels..]);
             // SAFETY: each task has channels of a row of its own.
@@ -98,33 +83,35 @@ impl Pass<'_, ShortConv> {
                 *out = b * x;
             }
         });
-        let taps = self.taps(inputs);
+        let taps = pass.taps(inputs);
         let (shared, states) = (SharedOut::new(out), &data[..]);
-        self.pool.run_if_worth(rows * channels * self.net.shape.kernel, rows * pieces, &|task| {
+        pass.pool.run_if_worth(rows * channels * self.shape.kernel, rows * pieces, &|task| {
             let (row, own) = piece(task);
             // SAFETY: as above.
             let out = unsafe { shared.slice(row * channels + own.start..row * channels + own.end) };
             let span = Span::of(spans, row);
-            let state = &states[span.slot as usize * self.net.shape.state()..];
-            conv::sum(self.isa, taps.of(span, row, own.clone(), state), out);
+            let state = &states[span.slot as usize * self.shape.state()..];
+            conv::sum(pass.isa, taps.of(span, row, own.clone(), state), out);
             let c = &x[row * 3 * channels + channels..][own];
             out.iter_mut().zip(c).for_each(|(out, c)| *out *= c);
         });
         kept.keep(Span::drafted(spans), |row, to| {
             to.copy_from_slice(&inputs[row * channels..][..channels]);
         });
-        self.append(data, inputs, spans);
+        pass.append(data, inputs, spans);
         Ok(())
     }
 
-    /// Advances states by drafted rows of the last step.
-    fn advance(&self, StatePart { data, kept, .. }: &mut StatePart, accepted: &[Accepted]) -> Result<()> {
+    fn advance(&self, at: Host, accepted: &[Accepted]) -> Result<()> {
+        let (pass, StatePart { data, kept, .. }) = (Pass::new(at.on, self), at.states);
         accepted.iter().try_for_each(|accepted| {
-            self.append(data, kept.of(accepted)?, &[Span::of_accepted(accepted)]);
+            pass.append(data, kept.of(accepted)?, &[Span::of_accepted(accepted)]);
             Ok(())
         })
     }
+}
 
+impl Pass<'_, ShortConv> {
     /// `inputs` `[rows, channels]`: B * x.
     fn taps<'a>(&'a self, inputs: &'a [f32]) -> Taps<'a, impl Fn(usize, Range<usize>) -> &'a [f32]> {
         let ConvShape { channels, kernel } = self.net.shape;

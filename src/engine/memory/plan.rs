@@ -119,6 +119,7 @@ pub(crate) fn kv_type(config: &EngineConfig, model: &dyn Model) -> Result<KvType
 struct Need {
     /// Name of the machine or device, for messages.
     place: &'static str,
+    kv_type: KvType,
     weights: u64,
     workspace: u64,
     /// States of recurrent layers.
@@ -171,7 +172,7 @@ pub(crate) fn plan(
         workspace: need.workspace,
         kv: blocks as u64 * need.block,
         index: blocks as u64 * need.index,
-        kv_type: kv_type(config, &*loaded.model)?,
+        kv_type: need.kv_type,
         blocks,
         states: states.get(),
         max_sequence: max_sequence.min(blocks.saturating_mul(need.block_size)),
@@ -297,7 +298,8 @@ impl Need {
         lacking: u64,
     ) -> Result<Self> {
         let (model, block_size) = (&*loaded.model, config.kv_block_size as usize);
-        let block = cache::bytes_per_block(model.kv_shape(), kv_type(config, model)?, block_size)?;
+        let kv_type = kv_type(config, model)?;
+        let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
         let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
         let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
         let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace;
@@ -307,6 +309,7 @@ impl Need {
         };
         Ok(Self {
             place: if backend.on_device { "the device" } else { "this machine" },
+            kv_type,
             weights: weight_bytes(loaded) + draft.weights,
             workspace,
             states: 0,
@@ -431,6 +434,7 @@ mod tests {
     /// 8 sequences of 1000 tokens, and blocks of 32 tokens and 1 MiB.
     fn need() -> Need {
         Need {
+            kv_type: KvType::default(),
             place: "this machine",
             weights: 100 * MIB,
             workspace: 20 * MIB,

@@ -99,8 +99,11 @@ impl Recurrent for ConvDefaults {
             }
             (None, None) => {}
         }
+        if !blocks.iter().any(|block| block.recurrent) {
+            return Ok(None);
+        }
         let kernel = config.size("conv_L_cache")?.unwrap_or(self.kernel);
-        Ok(of_shape(ConvShape { channels: hidden, kernel }, blocks))
+        Ok(Some(Arc::new(ConvShape { channels: hidden, kernel })))
     }
 
     fn read_gguf(
@@ -114,12 +117,8 @@ impl Recurrent for ConvDefaults {
             return Ok(None);
         }
         let kernel = of.size(KERNEL_KEY, None)?;
-        Ok(of_shape(ConvShape { channels: hidden, kernel }, blocks))
+        Ok(Some(Arc::new(ConvShape { channels: hidden, kernel })))
     }
-}
-
-fn of_shape(shape: ConvShape, blocks: &[Block]) -> Option<Arc<dyn Mixer>> {
-    blocks.iter().any(|block| block.recurrent).then(|| Arc::new(shape) as Arc<dyn Mixer>)
 }
 
 impl Mixer for ConvShape {
