@@ -124,6 +124,13 @@ impl<'a, X: ?Sized> Task<'a, X> {
         self.only.map_or(row, |only| only[row] as usize)
     }
 
+    /// The scale of a row of I2_S or `Ternary`, as in `row_scale`.
+    #[inline]
+    pub fn scale(&self, row: usize) -> f32 {
+        let at = if self.dtype == DType::Ternary { 4 * (self.first + self.place_of(row)) } else { 0 };
+        f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
+    }
+
     /// Bytes of row `row` of the task.
     #[inline(always)]
     pub fn row(&self, row: usize) -> &'a [u8] {
@@ -200,6 +207,9 @@ pub(super) struct Scratch {
     pub scales: Vec<Line>,
     /// Partial sums of each token with a group of rows.
     pub partial: Vec<Line>,
+    /// Tables of sums, and sums of i16, of look-ups.
+    pub tables: Vec<Line>,
+    pub shorts: Vec<i16>,
     /// Rows or sums of the reference.
     pub floats: Vec<f32>,
 }

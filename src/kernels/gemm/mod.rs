@@ -7,6 +7,7 @@ pub mod formats;
 #[cfg(test)]
 pub(super) mod golden_tests;
 pub mod int8;
+mod lookup;
 pub mod lora;
 pub mod matrix;
 pub mod quantized;

@@ -5,7 +5,7 @@ use super::driver::{self, Product, Scratch};
 pub use super::formats::panels::padded;
 #[cfg(any(test, target_arch = "x86_64"))]
 use super::tiles;
-use super::{int8, ternary};
+use super::{int8, lookup, ternary};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize::QuantRow;
 use crate::kernels::simd::dispatch::by_isa;
@@ -26,6 +26,13 @@ pub struct Activations<'a> {
 }
 
 impl<'a> Activations<'a> {
+    /// The first tokens, and the others.
+    fn split_at(self, tokens: usize) -> (Self, Self) {
+        let (first, last) = self.values.split_at(tokens * self.cols);
+        let rows = self.rows.split_at(tokens);
+        (Self { values: first, rows: rows.0, ..self }, Self { values: last, rows: rows.1, ..self })
+    }
+
     #[inline]
     pub(super) fn row(&self, t: usize) -> &'a [i8] {
         &self.values[t * self.cols..(t + 1) * self.cols]
@@ -39,6 +46,8 @@ pub struct Tokens<'a> {
     sums: &'a [i32],
     /// The activations in the order of tiles, if the product uses tiles; else nothing.
     pub arranged: &'a [Line],
+    /// The activations by columns, if the product looks up sums.
+    turned: Option<lookup::Turned<'a>>,
 }
 
 impl<'a> Deref for Tokens<'a> {
@@ -63,7 +72,7 @@ impl<'a> Tokens<'a> {
         if scaled {
             block_sums(isa, x.values, sums);
         }
-        Self { x: *x, sums, arranged }
+        Self { x: *x, sums, arranged, turned: None }
     }
 
     pub fn sums(&self, t: usize) -> &'a [i32] {
@@ -90,7 +99,7 @@ pub type Task<'a> = driver::Task<'a, Tokens<'a>>;
 /// are unchanged.
 ///
 /// `out` is `[x.rows.len(), stride]`. All matrices are ternary, or all are int8, and `padded` of their columns is
-/// `x.cols`. No activation for int8 may be -128; `quantize_row` never produces it. The integer dot products are exact.
+/// `x.cols`. No activation may be -128; `quantize_row` never produces it. The integer dot products are exact.
 /// I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds `block dot * block scale` block by
 /// block in f32, and then divides by the activation scale; int8 gives `dot * (weight scale * (1 / activation scale))`.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
@@ -105,12 +114,56 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: us
     if tokens == 0 || x.cols == 0 {
         return out.fill(0.0);
     }
-    PREPARED.with_borrow_mut(|Prepared { sums, arranged }| {
-        let (arranged, height, depth) = arrange(pool, isa, x, parts, arranged);
-        let x = &Tokens::new(isa, x, parts, sums, arranged);
+    PREPARED.with_borrow_mut(|prepared| {
+        let looked_up = look_up(pool, isa, x, parts, stride, prepared, out);
+        if looked_up == tokens {
+            return;
+        }
+        let Prepared { sums, arranged, .. } = prepared;
+        let ((_, x), out) = (x.split_at(looked_up), &mut out[looked_up * stride..]);
+        let (arranged, height, depth) = arrange(pool, isa, &x, parts, arranged);
+        let (tokens, x) = (x.rows.len(), &Tokens::new(isa, &x, parts, sums, arranged));
         let product = Product { pool, x, tokens, parts, only: None, stride, height, depth };
         product.run(out, &|task, scratch| run(isa, task, scratch));
     });
+}
+
+/// Computes the products of the first tokens, if look-ups are faster; returns their number.
+fn look_up(
+    pool: &Pool,
+    isa: Isa,
+    x: &Activations,
+    parts: &[Part],
+    stride: usize,
+    Prepared { turned, scales, .. }: &mut Prepared,
+    out: &mut [f32],
+) -> usize {
+    let (dtype, mut done) = (parts[0].matrix.dtype, 0);
+    let height = lookup::height(parts.iter().map(|part| part.matrix.rows).sum(), pool.threads());
+    scales.clear();
+    scales.extend(x.rows.iter().map(|row| row.scale));
+    while !tiled(isa, dtype, x.rows.len())
+        && let Some(share) = lookup::share(isa, dtype, x.rows.len() - done)
+    {
+        let row = |t: usize| (x.row(done + t), &scales[done + t..][..1]);
+        let turned = Some(lookup::turn(pool, share, x.cols, &row, turned));
+        let (tokens, out) = (share.tokens, &mut out[done * stride..(done + share.tokens) * stride]);
+        let x = &Tokens { x: x.split_at(done).1.split_at(tokens).0, sums: &[], arranged: &[], turned };
+        let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
+        product.run(out, &|task, scratch| run(isa, task, scratch));
+        done += tokens;
+    }
+    done
+}
+
+#[cfg(any(test, target_arch = "x86_64"))]
+fn tiled(isa: Isa, dtype: DType, tokens: usize) -> bool {
+    tiles::pays(isa, dtype, tokens)
+}
+
+#[cfg(not(any(test, target_arch = "x86_64")))]
+fn tiled(_: Isa, _: DType, _: usize) -> bool {
+    false
 }
 
 /// Returns the activations in the order of tiles if the product uses tiles, the number of weight rows per task, and
@@ -146,6 +199,10 @@ fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
         #[cfg(any(test, target_arch = "x86_64"))]
         _ if !task.x.arranged.is_empty() => unsafe { tiles::ternary::run(task, scratch) },
         DType::Int8 => int8::run(isa, task, scratch),
+        _ if let Some(turned) = &task.x.turned => {
+            let done = lookup::run(isa, task, turned, scratch);
+            debug_assert!(done, "each ternary weight has an entry");
+        }
         _ => ternary::run(isa, task, scratch),
     }
 }
@@ -158,6 +215,8 @@ pub struct Prepared {
     pub sums: Vec<i32>,
     /// `Tokens::arranged`.
     arranged: Vec<Line>,
+    turned: lookup::Buffers,
+    scales: Vec<f32>,
 }
 
 thread_local! {

@@ -30,6 +30,14 @@ impl<'a> BlockActivations<'a> {
         self.values.len() / self.cols
     }
 
+    /// The tokens from `first` on.
+    pub fn from(&self, first: usize) -> Self {
+        let (values, scales, sums) =
+            (self.cols, self.cols / self.block, self.cols / columns_of_sum(self.block));
+        let (values, scales) = (&self.values[first * values..], &self.scales[first * scales..]);
+        Self { values, scales, sums: &self.sums[first * sums..], ..*self }
+    }
+
     /// The values, scales and sums of token `t`.
     #[inline]
     pub fn row(&self, t: usize) -> (&'a [i8], &'a [f32], &'a [i16]) {

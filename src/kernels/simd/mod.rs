@@ -15,6 +15,8 @@ pub(super) mod lanes_x86;
 pub(super) mod models;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
+pub(super) mod shorts;
+pub(super) use shorts::{double, sixteen};
 #[cfg(target_arch = "x86_64")]
 mod tiles_here;
 #[cfg(target_arch = "x86_64")]

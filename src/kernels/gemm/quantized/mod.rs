@@ -15,6 +15,7 @@ use crate::kernels::gemm::blocks::Part;
 pub(super) use crate::kernels::gemm::driver::Scratch;
 use crate::kernels::gemm::driver::{self, Product};
 use crate::kernels::gemm::formats::short_blocks::{Short, with_short};
+use crate::kernels::gemm::lookup;
 use crate::kernels::gemm::matrix::Arithmetic;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
@@ -25,6 +26,8 @@ use crate::kernels::{DType, Isa, Pool, available};
 use planes::Order;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Weight rows per task.
 const TASK_ROWS: usize = 32;
@@ -55,15 +58,58 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &BlockActivations, parts: &[Part], strid
             x.block
         );
     }
+    let done = look_up(pool, isa, x, parts, stride, out);
+    if done == tokens {
+        return;
+    }
+    let (x, out) = (&x.from(done), &mut out[done * stride..]);
     ARRANGED.with_borrow_mut(|buffers| {
         let arranged = &arrange(pool, isa, x, parts, buffers);
         #[cfg(target_arch = "x86_64")]
         let depth = arranged.iter().any(|a| !a.tiles.is_empty()).then(|| tiles::depth(x.block));
         #[cfg(not(target_arch = "x86_64"))]
         let depth = None;
+        let tokens = tokens - done;
         let product = Product { pool, x, tokens, parts, only: None, stride, height: TASK_ROWS, depth };
         product.run(out, &|task, scratch| run(isa, task, arranged, scratch));
     });
+}
+
+/// Computes the products of the first tokens, if look-ups are faster for all of `parts`; returns their number.
+fn look_up(
+    pool: &Pool,
+    isa: Isa,
+    x: &BlockActivations,
+    parts: &[Part],
+    stride: usize,
+    out: &mut [f32],
+) -> usize {
+    let (mut done, failed) = (0, AtomicBool::new(false));
+    let height = lookup::height(parts.iter().map(|part| part.matrix.rows).sum(), pool.threads());
+    let share = |tokens| {
+        let mut shares = parts.iter().map(|part| lookup::share(isa, part.matrix.dtype, tokens));
+        let first = shares.next().flatten()?;
+        shares.all(|share| share.is_some()).then_some(first)
+    };
+    let tiled = parts.iter().any(|part| takes_tiles(isa, part.matrix.dtype, x));
+    while !tiled && let Some(lookup::Share { tokens, lanes }) = share(x.tokens() - done) {
+        TURNED.with_borrow_mut(|turned| {
+            let row = |t: usize| (x.row(done + t).0, x.row(done + t).1);
+            let turned = lookup::turn(pool, lookup::Share { tokens, lanes }, x.cols, &row, turned);
+            let out = &mut out[done * stride..(done + tokens) * stride];
+            let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
+            product.run(out, &|task, scratch| {
+                if !lookup::run(isa, task, &turned, scratch) {
+                    failed.store(true, Relaxed);
+                }
+            });
+        });
+        if failed.load(Relaxed) {
+            break;
+        }
+        done += tokens;
+    }
+    done
 }
 
 /// The activations in an order that kernels need.
@@ -179,6 +225,7 @@ struct Buffers {
 thread_local! {
     /// The buffers of the thread that calls a product, by `Order`.
     static ARRANGED: RefCell<[Buffers; 4]> = RefCell::default();
+    static TURNED: RefCell<lookup::Buffers> = RefCell::default();
 }
 
 mod scalar {

@@ -56,13 +56,6 @@ fn has_three(bytes: &[u8]) -> bool {
 pub const FEW: usize = sets::TOKENS;
 
 impl Task<'_> {
-    /// The scale of a row of I2_S or `Ternary`, as in `row_scale`.
-    #[inline]
-    pub fn scale(&self, row: usize) -> f32 {
-        let at = if self.dtype == DType::Ternary { 4 * (self.first + self.place_of(row)) } else { 0 };
-        f32::from_le_bytes([self.behind[at], self.behind[at + 1], self.behind[at + 2], self.behind[at + 3]])
-    }
-
     /// The scales of rows from `first` on, repeated as in `addresses`.
     #[inline(always)]
     fn scales(&self, first: usize, to: &mut [f32]) {

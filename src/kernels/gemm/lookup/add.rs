@@ -1,0 +1,180 @@
+//! Adds the entries of a tile's tables to the sums of rows.
+
+use super::formats::{Digits, Format};
+use super::index::Source;
+use super::{FIELDS, Offsets};
+use crate::kernels::Isa;
+use crate::kernels::gemm::driver::Task;
+use crate::kernels::pool::buffer::Line;
+use crate::kernels::simd::bytes::{Bytes, put};
+use crate::kernels::simd::dispatch::by_isa;
+use crate::kernels::simd::ints::Ints;
+use crate::kernels::simd::lanes::{Lanes, Real};
+use crate::kernels::simd::shorts::Shorts;
+use std::hint::black_box;
+use std::ops::Range;
+
+/// Rows to prefetch for the next panel, while one of its tiles is added.
+#[derive(Clone)]
+pub(super) struct Ahead<'a> {
+    source: &'a Source<'a>,
+    /// The rows of each sixteen.
+    rows: Range<usize>,
+}
+
+impl<'a> Ahead<'a> {
+    /// The share of step `n` of `steps`.
+    pub(super) fn new(source: &'a Source<'a>, n: usize, steps: usize) -> Self {
+        Self { source, rows: 16 * n / steps..16 * (n + 1) / steps }
+    }
+
+    /// Prefetches the rows of the sixteen from `first` on.
+    #[inline(always)]
+    fn fetch<S: Shorts>(&self, first: usize) {
+        for row in self.rows.clone() {
+            // Hidden from compilers, which would unroll the loop many times.
+            S::Floats::fetch(black_box(self.source.next(first + row)));
+        }
+    }
+}
+
+/// A tile of all rows, for the tokens of a vector.
+pub(super) struct Step<'a> {
+    /// Of each row, for the tile and for its neighbor.
+    pub offsets: &'a [Offsets],
+    /// Whether the tile is the second of the two.
+    pub second: bool,
+    pub tables: &'a [Line],
+    /// The scales of rows.
+    pub scales: &'a [f32],
+    /// The scales of tokens.
+    pub token: &'a [f32],
+    pub ahead: Ahead<'a>,
+    /// Sums of this panel, `[rows, tokens]`, if the format has such.
+    pub shorts: &'a mut [i16],
+    /// The totals, `[rows, tokens]`.
+    pub totals: &'a mut [f32],
+}
+
+impl Step<'_> {
+    /// Adds the tile, which is the first of a panel, the last, or both.
+    pub(super) fn add<F: Format>(self, isa: Isa, first: bool, last: bool) {
+        let (first, last) = (first || !F::LONG, last || !F::LONG);
+        match (self.token.len(), first, last) {
+            (16, false, false) => add_sixteen::<F, 0>(isa, self),
+            (16, true, false) => add_sixteen::<F, FIRST>(isa, self),
+            (16, false, true) => add_sixteen::<F, LAST>(isa, self),
+            (16, true, true) => add_sixteen::<F, { FIRST | LAST }>(isa, self),
+            (_, false, false) => add_double::<F, 0>(isa, self),
+            (_, true, false) => add_double::<F, FIRST>(isa, self),
+            (_, false, true) => add_double::<F, LAST>(isa, self),
+            (_, true, true) => add_double::<F, { FIRST | LAST }>(isa, self),
+        }
+    }
+}
+
+/// There are no sums yet.
+const FIRST: usize = 1;
+/// Sums are added to the totals.
+const LAST: usize = 2;
+
+by_isa!(fn add_sixteen<F: Format, const WHICH: usize>(step: Step) = add_in::<sixteen>);
+by_isa!(fn add_double<F: Format, const WHICH: usize>(step: Step) = add_in::<double>);
+
+#[inline(always)]
+unsafe fn add_in<S: Shorts, F: Format, const WHICH: usize>(step: Step) {
+    let Step { offsets, second, tables, scales, token, ahead, shorts, totals } = step;
+    let rows = offsets.len();
+    assert!(rows.is_multiple_of(16) && scales.len() == rows);
+    assert!(token.len() == S::LANES && totals.len() == rows * S::LANES);
+    assert!(WHICH == FIRST | LAST || shorts.len() >= rows * S::LANES);
+    assert!(size_of_val(tables) >= F::Digits::ENTRIES * S::LANES * 2);
+    let (tables, shorts) = (tables.as_ptr().cast::<u8>(), shorts.as_mut_ptr());
+    let (token, totals) = (token.as_ptr(), totals.as_mut_ptr());
+    // SAFETY (of all): there are as many sums, totals, scales and offsets as rows; each offset is within its table; the
+    // caller has the instructions.
+    unsafe {
+        for first in (0..rows).step_by(16) {
+            ahead.fetch::<S>(first);
+            for four in (first..first + 16).step_by(4) {
+                // Ranges, because compilers do not unroll loops over arrays (here and below).
+                for row in four..four + 4 {
+                    let offsets = offsets.get_unchecked(row).0[usize::from(second)];
+                    let mut sum = look_up::<S, F::Digits>(tables, offsets);
+                    if WHICH & FIRST == 0 {
+                        sum = sum.add(S::load(shorts.add(row * S::LANES)));
+                    }
+                    if WHICH & LAST == 0 {
+                        sum.store(shorts.add(row * S::LANES));
+                    } else {
+                        F::end(sum, *scales.get_unchecked(row), token, totals.add(row * S::LANES));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The sum of a row's entries.
+#[inline(always)]
+unsafe fn look_up<S: Shorts, D: Digits>(tables: *const u8, offsets: [u64; 2]) -> S {
+    // SAFETY (of both): the caller's promise.
+    let mut sum = unsafe { S::zero() };
+    for field in 0..FIELDS {
+        if D::FIELDS[field] == 0 {
+            continue;
+        }
+        let offset = (offsets[field / 4] >> (16 * (field % 4))) as u16 as usize;
+        unsafe {
+            let entry = S::load(tables.add(D::STARTS[field] * S::LANES * 2 + offset).cast());
+            sum = if field == 0 { entry } else { sum.add(entry) };
+        }
+    }
+    sum
+}
+
+by_isa!(
+    /// Replaces the totals of rows, `[rows, tokens]`, with their products.
+    pub(super) fn finish<F: Format>(totals: &mut [f32], scales: &[f32], token: &[f32]) = finish_in::<sixteen>
+);
+
+#[inline(always)]
+unsafe fn finish_in<S: Shorts, F: Format>(totals: &mut [f32], scales: &[f32], token: &[f32]) {
+    for (totals, scale) in totals.chunks_exact_mut(token.len()).zip(scales) {
+        for (totals, token) in totals.as_chunks_mut::<16>().0.iter_mut().zip(token.as_chunks::<16>().0) {
+            // SAFETY: sixteen of each; the caller has the instructions.
+            unsafe { F::product::<S>(totals.as_ptr(), *scale, token.as_ptr()).store(totals.as_mut_ptr()) };
+        }
+    }
+}
+
+by_isa!(
+    /// Writes products, `[rows, lanes]`, to the outputs of `tokens`, which are at most `lanes`.
+    pub(super) fn write<X: Sized>(task: &Task<X>, tokens: Range<usize>, lanes: usize, products: &[f32])
+        = write_in::<ints>
+);
+
+#[inline(always)]
+unsafe fn write_in<I: Ints, X>(task: &Task<X>, tokens: Range<usize>, lanes: usize, products: &[f32]) {
+    for (n, rows) in products.chunks_exact(16 * lanes).enumerate() {
+        for first in (0..tokens.len()).step_by(4) {
+            let mut turned = [Line::default(); 4];
+            for part in 0..16 / I::Register::ROWS {
+                let mut addresses = [rows.as_ptr(); 16];
+                for (row, address) in addresses.iter_mut().enumerate().take(I::Register::ROWS) {
+                    *address = address.wrapping_add((part * I::Register::ROWS + row) * lanes + first);
+                }
+                // SAFETY: four products of each row; the caller has the instructions.
+                unsafe {
+                    let columns = I::Register::columns(&addresses.map(|address| address.cast()), 0);
+                    for (turned, column) in turned.iter_mut().zip(columns) {
+                        put(turned, part, column);
+                    }
+                }
+            }
+            for (token, products) in tokens.clone().skip(first).zip(&turned) {
+                task.write_array(token, 16 * n, &products.floats());
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Products by look-ups of vectors, for weights of one or two bits and many tokens (Vec-LUT, arXiv 2512.06443).
+//!
+//! The lanes of a vector are sixteen tokens. For a few columns, a table has the sums of their activations under each
+//! combination of weights: 81 vectors for four ternary weights. So a row adds one vector from memory for every few
+//! columns. Sums are integers, so their order does not matter; they fit i16 over 256 columns.
+//!
+//! A *tile* is 32 columns with up to eight tables, which stay in the L1 cache while all rows of a task are added. The
+//! indices of a *panel* of tiles are read from the rows first, so that only `index` knows the layouts of files.
+
+mod add;
+mod formats;
+mod index;
+mod tables;
+mod turn;
+
+use crate::kernels::gemm::driver::{Scratch, Task};
+use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::{DType, Isa};
+use add::{Ahead, Step};
+use formats::{Digits, Format, with_format};
+use index::Source;
+pub use turn::{Buffers, Turned, turn};
+
+/// Columns of a tile.
+const TILE: usize = 32;
+/// Maximum number of tiles of a panel: sums of their columns, each at most 127 in magnitude, fit an i16.
+const PANEL: usize = 8;
+/// Tables of a tile, at most.
+const FIELDS: usize = 8;
+/// Maximum number of weight rows in a task: its sums and indices share the L2 cache.
+const MOST_ROWS: usize = 2304;
+/// Minimum number, if there are as many: making tables takes as long as adding some 150 rows.
+const LEAST_ROWS: usize = 512;
+/// Number of tokens for which offsets are read once. It bounds the totals that wait for the next columns.
+const SWEPT: usize = 64;
+/// Tokens of a vector.
+const LANES: usize = 16;
+
+/// The offsets of a row's entries in each of two tiles, in bytes: sixteen bits for each table.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Offsets([[u64; FIELDS / 4]; 2]);
+
+/// Which tokens of a product are computed by look-ups, and how many are in a vector.
+#[derive(Clone, Copy)]
+pub struct Share {
+    pub tokens: usize,
+    pub lanes: usize,
+}
+
+/// The first tokens, of `tokens`, that are faster by look-ups; a vector takes as long as one of its tokens.
+pub(super) fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
+    let least = match dtype {
+        _ if !(isa.has_avx2() || isa.has_neon()) => return None,
+        DType::I2S | DType::Ternary | DType::TQ2_0 => 9,
+        DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128 => 9,
+        _ => return None,
+    };
+    let wide = 2 * LANES;
+    match tokens {
+        _ if tokens < least => None,
+        _ if tokens >= wide => Some(Share { tokens: tokens / wide * wide, lanes: wide }),
+        _ if tokens > LANES && tokens - LANES >= least => Some(Share { tokens, lanes: wide }),
+        _ => Some(Share { tokens: tokens.min(LANES), lanes: LANES }),
+    }
+}
+
+/// Number of weight rows per task, of `rows` in all.
+pub(super) fn height(rows: usize, threads: usize) -> usize {
+    rows.div_ceil(threads).clamp(LEAST_ROWS, MOST_ROWS).next_multiple_of(16)
+}
+
+/// Computes `task` for the tokens that are turned. Returns false, and the task is not computed, if it has a weight for
+/// which there are no tables: the value 2 of Q2_0.
+pub(super) fn run<X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut Scratch) -> bool {
+    with_format!(task.dtype, F => sweep::<F, X>(isa, task, turned, scratch))
+}
+
+fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut Scratch) -> bool {
+    let (rows, lanes) = (task.rows.next_multiple_of(16), turned.lanes);
+    let tiles = turned.cols / TILE;
+    let in_panel = PANEL.min(tiles);
+    let units = in_panel.div_ceil(F::TILES);
+    let Scratch { codes, scales, partial, tables, shorts, .. } = scratch;
+    let offsets = offsets(grown(codes, in_panel * rows / 4));
+    let scales = floats(grown(scales, units * rows / 16)).as_flattened_mut();
+    let tables = grown(tables, F::Digits::ENTRIES * lanes * 2 / size_of::<Line>());
+    let shorts = grown(shorts, if F::LONG { rows * lanes } else { 0 });
+    for begin in (0..turned.tokens).step_by(SWEPT) {
+        let blocks = begin / lanes..turned.tokens.min(begin + SWEPT).div_ceil(lanes);
+        let totals = floats(grown(partial, blocks.len() * rows * lanes / 16)).as_flattened_mut();
+        totals.fill(0.0);
+        for first in (0..tiles).step_by(PANEL) {
+            let count = PANEL.min(tiles - first);
+            let source = Source::new::<F, X>(task, first, count);
+            if !index::index::<F>(isa, &source, lanes, &mut offsets[..count / 2 * rows], scales) {
+                return false;
+            }
+            for (n, (block, totals)) in blocks.clone().zip(totals.chunks_exact_mut(rows * lanes)).enumerate()
+            {
+                for tile in 0..count {
+                    let start = (first + tile) * TILE;
+                    tables::fill::<F>(isa, lanes, turned.columns(block), start, tables);
+                    let unit = tile / F::TILES * rows;
+                    let step = Step {
+                        offsets: &offsets[tile / 2 * rows..][..rows],
+                        second: tile % 2 == 1,
+                        tables,
+                        scales: &scales[unit..unit + rows],
+                        token: turned.scales(block, first + tile),
+                        ahead: Ahead::new(&source, n * count + tile, count * blocks.len()),
+                        shorts,
+                        totals,
+                    };
+                    step.add::<F>(isa, tile == 0, tile + 1 == count);
+                }
+            }
+        }
+        if F::SCALE.is_none() {
+            (0..task.rows).zip(&mut *scales).for_each(|(row, scale)| *scale = task.scale(row));
+        }
+        for (block, totals) in blocks.zip(totals.chunks_exact_mut(rows * lanes)) {
+            add::finish::<F>(isa, totals, &scales[..rows], turned.scales(block, 0));
+            let tokens = block * lanes..turned.tokens.min((block + 1) * lanes);
+            add::write(isa, task, tokens, lanes, totals);
+        }
+    }
+    true
+}
+
+/// Lines as offsets.
+fn offsets(lines: &mut [Line]) -> &mut [Offsets] {
+    // SAFETY: a Line is as many bytes as two `Offsets`, of any contents, and is aligned for them.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), 2 * lines.len()) }
+}
