@@ -139,7 +139,7 @@ fn look_up(
     out: &mut [f32],
 ) -> usize {
     let (dtype, mut done) = (parts[0].matrix.dtype, 0);
-    let height = lookup::height(parts.iter().map(|part| part.matrix.rows).sum(), pool.threads());
+    let rows = parts.iter().map(|part| part.matrix.rows).sum();
     scales.clear();
     scales.extend(x.rows.iter().map(|row| row.scale));
     while !tiled(isa, dtype, x.rows.len())
@@ -149,6 +149,7 @@ fn look_up(
         let turned = Some(lookup::turn(pool, share, x.cols, &row, turned));
         let (tokens, out) = (share.tokens, &mut out[done * stride..(done + share.tokens) * stride]);
         let x = &Tokens { x: x.split_at(done).1.split_at(tokens).0, sums: &[], arranged: &[], turned };
+        let height = lookup::height(rows, pool.threads(), share.lanes);
         let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
         product.run(out, &|task, scratch| run(isa, task, scratch));
         done += tokens;

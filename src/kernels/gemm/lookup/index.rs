@@ -29,10 +29,11 @@ impl<'a> Source<'a> {
         Self { packed, row_bytes, rows, at, units, bytes: units * F::BYTES }
     }
 
-    /// The address of the last byte of the units that follow these in a row, to be prefetched.
+    /// The addresses of the first and of the last byte of the units after these, to be prefetched.
     #[inline(always)]
-    pub(super) fn next(&self, row: usize) -> *const u8 {
-        self.packed.as_ptr().wrapping_add(row * self.row_bytes + self.at + 2 * self.bytes - 1)
+    pub(super) fn next(&self, row: usize) -> [*const u8; 2] {
+        let first = self.packed.as_ptr().wrapping_add(row * self.row_bytes + self.at + self.bytes);
+        [first, first.wrapping_add(self.bytes - 1)]
     }
 }
 
@@ -82,8 +83,9 @@ unsafe fn read_codes<S: Shorts, F: Format, const DOUBLE: bool>(
         let mut odd = S::zero();
         for row in 0..rows {
             let at = row.min(source.rows - 1) * source.row_bytes + source.at;
-            let ahead = at + AHEAD * source.row_bytes + source.bytes - 1;
-            S::Floats::fetch(source.packed.as_ptr().wrapping_add(ahead));
+            let ahead = source.packed.as_ptr().wrapping_add(at + AHEAD * source.row_bytes);
+            S::Floats::fetch(ahead);
+            S::Floats::fetch(ahead.wrapping_add(source.bytes - 1));
             for unit in 0..source.units {
                 let codes = source.packed.as_ptr().add(at + unit * F::BYTES + F::CODES);
                 for pair in 0..F::TILES / 2 {

@@ -11,6 +11,8 @@ mod add;
 mod formats;
 mod index;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use crate::kernels::gemm::driver::{Scratch, Task};
@@ -27,8 +29,8 @@ const TILE: usize = 32;
 const PANEL: usize = 8;
 /// Tables of a tile, at most.
 const FIELDS: usize = 8;
-/// Maximum number of weight rows in a task: its sums and indices share the L2 cache.
-const MOST_ROWS: usize = 2304;
+/// Maximum number of weight rows in a task, for vectors of 16 and of 32 tokens: sums and offsets share the L2 cache.
+const MOST_ROWS: [usize; 2] = [2304, 1728];
 /// Minimum number, if there are as many: making tables takes as long as adding some 150 rows.
 const LEAST_ROWS: usize = 512;
 /// Number of tokens for which offsets are read once. It bounds the totals that wait for the next columns.
@@ -48,26 +50,30 @@ pub struct Share {
     pub lanes: usize,
 }
 
-/// The first tokens, of `tokens`, that are faster by look-ups; a vector takes as long as one of its tokens.
+/// The first tokens, of `tokens`, that are faster by look-ups.
 pub(super) fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
-    let least = match dtype {
-        _ if !(isa.has_avx2() || isa.has_neon()) => return None,
-        DType::I2S | DType::Ternary | DType::TQ2_0 => 9,
-        DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128 => 9,
-        _ => return None,
-    };
-    let wide = 2 * LANES;
-    match tokens {
-        _ if tokens < least => None,
-        _ if tokens >= wide => Some(Share { tokens: tokens / wide * wide, lanes: wide }),
-        _ if tokens > LANES && tokens - LANES >= least => Some(Share { tokens, lanes: wide }),
-        _ => Some(Share { tokens: tokens.min(LANES), lanes: LANES }),
+    // A vector takes as long as 13 tokens one by one, and one of 32 as long as one of 16 and eight tokens.
+    const LEAST: usize = 13;
+    let known = matches!(
+        dtype,
+        DType::I2S | DType::Ternary | DType::TQ2_0 | DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128
+    );
+    if !known || !(isa.has_avx2() || isa.has_neon()) || tokens < LEAST {
+        return None;
     }
+    let wide = 2 * LANES;
+    Some(match tokens {
+        _ if tokens >= wide => Share { tokens: tokens / wide * wide, lanes: wide },
+        _ if tokens >= LANES + 8 => Share { tokens, lanes: wide },
+        _ => Share { tokens: tokens.min(LANES), lanes: LANES },
+    })
 }
 
-/// Number of weight rows per task, of `rows` in all.
-pub(super) fn height(rows: usize, threads: usize) -> usize {
-    rows.div_ceil(threads).clamp(LEAST_ROWS, MOST_ROWS).next_multiple_of(16)
+/// Number of weight rows per task, of `rows` in all. Threads get as many tasks each.
+pub(super) fn height(rows: usize, threads: usize, lanes: usize) -> usize {
+    let each = rows.div_ceil(threads);
+    let most = MOST_ROWS[lanes / LANES - 1];
+    each.div_ceil(each.div_ceil(most)).max(LEAST_ROWS).next_multiple_of(16)
 }
 
 /// Computes `task` for the tokens that are turned. Returns false, and the task is not computed, if it has a weight for

@@ -85,7 +85,7 @@ fn look_up(
     out: &mut [f32],
 ) -> usize {
     let (mut done, failed) = (0, AtomicBool::new(false));
-    let height = lookup::height(parts.iter().map(|part| part.matrix.rows).sum(), pool.threads());
+    let rows = parts.iter().map(|part| part.matrix.rows).sum();
     let share = |tokens| {
         let mut shares = parts.iter().map(|part| lookup::share(isa, part.matrix.dtype, tokens));
         let first = shares.next().flatten()?;
@@ -97,6 +97,7 @@ fn look_up(
             let row = |t: usize| (x.row(done + t).0, x.row(done + t).1);
             let turned = lookup::turn(pool, lookup::Share { tokens, lanes }, x.cols, &row, turned);
             let out = &mut out[done * stride..(done + tokens) * stride];
+            let height = lookup::height(rows, pool.threads(), lanes);
             let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
             product.run(out, &|task, scratch| {
                 if !lookup::run(isa, task, &turned, scratch) {
