@@ -45,7 +45,8 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::F32 => block.copy_from_slice(&random.unit().to_le_bytes()),
         DType::F16 => block.copy_from_slice(&f16::from_f32(random.unit()).to_le_bytes()),
         DType::BF16 => block.copy_from_slice(&bf16::from_f32(random.unit()).to_le_bytes()),
-        DType::TQ2_0 | DType::TQ2_0_256 | DType::I2S | DType::Ternary => {
+        // Published models in Q2_0 are ternary too.
+        DType::TQ2_0 | DType::TQ2_0_256 | DType::I2S | DType::Ternary | DType::Q2_0 | DType::Q2_0_128 => {
             for byte in block.iter_mut() {
                 let n = random.draw() % 81;
                 *byte = ((n % 3) | ((n / 3 % 3) << 2) | ((n / 9 % 3) << 4) | ((n / 27) << 6)) as u8;
@@ -56,7 +57,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         _ => block.iter_mut().for_each(|byte| *byte = random.draw() as u8),
     }
     let scales: &[usize] = match dtype {
-        DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q1_0 | DType::Q2_0 => &[0],
+        DType::Q8_0 | DType::Q4_0 | DType::Q5_0 | DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128 => &[0],
         DType::IQ4_NL | DType::IQ4_XS | DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => &[0],
         DType::IQ3_XXS | DType::IQ3_S => &[0],
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],

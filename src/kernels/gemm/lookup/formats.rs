@@ -70,11 +70,12 @@ pub(super) trait Format {
     /// # Safety
     /// `S`'s instructions are available, and all codes of the unit.
     unsafe fn entries<S: Shorts>(codes: *const u8, pair: usize, odd: &mut S) -> S;
-    /// Adds the sums of a tile, or of a panel if LONG, to the total of a row, which is an i32 or an f32 for each token.
+    /// Adds the sums of a panel if LONG, else of each of two tiles, to the totals of a row: an i32 or an f32 for each
+    /// token. `tokens` are the scales of tokens in these tiles.
     ///
     /// # Safety
     /// `S`'s instructions are available, and as many totals and scales of tokens as lanes.
-    unsafe fn end<S: Shorts>(sum: S, scale: f32, token: *const f32, total: *mut f32);
+    unsafe fn end<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32);
     /// The products of sixteen tokens.
     ///
     /// # Safety
@@ -116,9 +117,9 @@ impl Format for I2S {
         unsafe { of_codes(codes, pair, odd) }
     }
     #[inline(always)]
-    unsafe fn end<S: Shorts>(sum: S, _: f32, _: *const f32, total: *mut f32) {
+    unsafe fn end<S: Shorts>([sum, _]: [S; 2], _: f32, _: [*const f32; 2], totals: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { sum.add_to(total.cast()) }
+        unsafe { sum.add_to(totals.cast()) }
     }
     #[inline(always)]
     unsafe fn product<S: Shorts>(total: *const f32, scale: f32, token: *const f32) -> S::Floats {
@@ -148,12 +149,12 @@ impl Format for TQ2_0 {
         unsafe { of_codes(codes, pair, odd) }
     }
     #[inline(always)]
-    unsafe fn end<S: Shorts>(sum: S, scale: f32, _: *const f32, total: *mut f32) {
+    unsafe fn end<S: Shorts>([sum, _]: [S; 2], scale: f32, _: [*const f32; 2], totals: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe {
             for n in (0..S::LANES).step_by(16) {
-                let so_far = S::Floats::load(total.add(n));
-                so_far.add(sum.to_f32(n).mul(S::Floats::splat(scale))).store(total.add(n));
+                let so_far = S::Floats::load(totals.add(n));
+                so_far.add(sum.to_f32(n).mul(S::Floats::splat(scale))).store(totals.add(n));
             }
         }
     }
@@ -184,9 +185,9 @@ impl<const COUNT: usize> Format for Short<true, COUNT> {
         unsafe { of_codes(codes, pair, odd) }
     }
     #[inline(always)]
-    unsafe fn end<S: Shorts>(sum: S, scale: f32, token: *const f32, total: *mut f32) {
+    unsafe fn end<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { add_block(sum, scale, token, total) }
+        unsafe { add_blocks(sums, scale, tokens, totals) }
     }
     #[inline(always)]
     unsafe fn product<S: Shorts>(total: *const f32, _: f32, _: *const f32) -> S::Floats {
@@ -212,9 +213,9 @@ impl<const COUNT: usize> Format for Short<false, COUNT> {
         unsafe { S::fields(codes.add(8 * pair)) }
     }
     #[inline(always)]
-    unsafe fn end<S: Shorts>(sum: S, scale: f32, token: *const f32, total: *mut f32) {
+    unsafe fn end<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { add_block(sum, scale, token, total) }
+        unsafe { add_blocks(sums, scale, tokens, totals) }
     }
     #[inline(always)]
     unsafe fn product<S: Shorts>(total: *const f32, _: f32, _: *const f32) -> S::Floats {
@@ -223,14 +224,18 @@ impl<const COUNT: usize> Format for Short<false, COUNT> {
     }
 }
 
-/// Adds the sums of 32 columns, as `quantized` does.
+/// Adds the sums of twice 32 columns, as `quantized` does.
 #[inline(always)]
-unsafe fn add_block<S: Shorts>(sum: S, scale: f32, token: *const f32, total: *mut f32) {
+unsafe fn add_blocks<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32) {
     // SAFETY: the caller's promise.
     unsafe {
         for n in (0..S::LANES).step_by(16) {
-            let (so_far, token) = (S::Floats::load(total.add(n)), S::Floats::load(token.add(n)));
-            sum.to_f32(n).fma(S::Floats::splat(scale).mul(token), so_far).store(total.add(n));
+            let mut total = S::Floats::load(totals.add(n));
+            for tile in 0..2 {
+                let factor = S::Floats::splat(scale).mul(S::Floats::load(tokens[tile].add(n)));
+                total = sums[tile].to_f32(n).fma(factor, total);
+            }
+            total.store(totals.add(n));
         }
     }
 }

@@ -52,21 +52,31 @@ pub struct Share {
 
 /// The first tokens, of `tokens`, that are faster by look-ups.
 pub(super) fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
-    // A vector takes as long as 13 tokens one by one, and one of 32 as long as one of 16 and eight tokens.
-    const LEAST: usize = 13;
-    let known = matches!(
-        dtype,
-        DType::I2S | DType::Ternary | DType::TQ2_0 | DType::Q1_0 | DType::Q2_0 | DType::Q2_0_128
-    );
-    if !known || !(isa.has_avx2() || isa.has_neon()) || tokens < LEAST {
-        return None;
+    let (one, two) = least(isa, dtype)?;
+    let (lanes, wide) = (LANES, 2 * LANES);
+    match tokens {
+        _ if tokens >= wide => Some(Share { tokens: tokens / wide * wide, lanes: wide }),
+        _ if tokens >= two => Some(Share { tokens, lanes: wide }),
+        _ if tokens >= one && one <= lanes => Some(Share { tokens: tokens.min(lanes), lanes }),
+        _ => None,
     }
-    let wide = 2 * LANES;
-    Some(match tokens {
-        _ if tokens >= wide => Share { tokens: tokens / wide * wide, lanes: wide },
-        _ if tokens >= LANES + 8 => Share { tokens, lanes: wide },
-        _ => Share { tokens: tokens.min(LANES), lanes: LANES },
-    })
+}
+
+/// The least numbers of tokens for which a vector of 16 and one of 32 are faster than other kernels, if there are tables
+/// for the type (on a Zen 4, weights from memory; unmeasured for NEON). A vector takes as long as all of its tokens.
+fn least(isa: Isa, dtype: DType) -> Option<(usize, usize)> {
+    let dots = isa.has_avx512() || isa == Isa::AvxVnni;
+    let least = match dtype {
+        _ if !isa.has_avx2() && isa != Isa::Neon => return None,
+        DType::I2S | DType::Ternary | DType::TQ2_0 if dots => (14, 24),
+        DType::I2S | DType::Ternary | DType::TQ2_0 => (12, 25),
+        DType::Q1_0 if dots => (14, 23),
+        DType::Q1_0 => (8, 21),
+        DType::Q2_0 | DType::Q2_0_128 if dots => (LANES + 1, 29),
+        DType::Q2_0 | DType::Q2_0_128 => (11, 24),
+        _ => return None,
+    };
+    Some(least)
 }
 
 /// Number of weight rows per task, of `rows` in all. Threads get as many tasks each.
@@ -90,7 +100,10 @@ fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut 
     let Scratch { codes, scales, partial, tables, shorts, .. } = scratch;
     let offsets = offsets(grown(codes, in_panel * rows / 4));
     let scales = floats(grown(scales, units * rows / 16)).as_flattened_mut();
-    let tables = grown(tables, F::Digits::ENTRIES * lanes * 2 / size_of::<Line>());
+    // Tiles with a scale of their own are added two by two, so that totals are read and written half as often.
+    let together = if F::LONG { 1 } else { 2 };
+    let each = F::Digits::ENTRIES * lanes * 2 / size_of::<Line>();
+    let tables = grown(tables, together * each);
     let shorts = grown(shorts, if F::LONG { rows * lanes } else { 0 });
     for begin in (0..turned.tokens).step_by(SWEPT) {
         let blocks = begin / lanes..turned.tokens.min(begin + SWEPT).div_ceil(lanes);
@@ -104,21 +117,24 @@ fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut 
             }
             for (n, (block, totals)) in blocks.clone().zip(totals.chunks_exact_mut(rows * lanes)).enumerate()
             {
-                for tile in 0..count {
-                    let start = (first + tile) * TILE;
-                    tables::fill::<F>(isa, lanes, turned.columns(block), start, tables);
+                for tile in (0..count).step_by(together) {
+                    for (n, tables) in tables.chunks_exact_mut(each).enumerate() {
+                        let start = (first + tile + n) * TILE;
+                        tables::fill::<F>(isa, lanes, turned.columns(block), start, tables);
+                    }
                     let unit = tile / F::TILES * rows;
+                    let last = tile + together == count;
                     let step = Step {
                         offsets: &offsets[tile / 2 * rows..][..rows],
                         second: tile % 2 == 1,
                         tables,
                         scales: &scales[unit..unit + rows],
-                        token: turned.scales(block, first + tile),
-                        ahead: Ahead::new(&source, n * count + tile, count * blocks.len()),
+                        tokens: [0, together - 1].map(|n| turned.scales(block, first + tile + n)),
+                        ahead: Ahead::new(&source, n * count + tile, count * blocks.len(), together),
                         shorts,
                         totals,
                     };
-                    step.add::<F>(isa, tile == 0, tile + 1 == count);
+                    step.add::<F>(isa, tile == 0, last);
                 }
             }
         }

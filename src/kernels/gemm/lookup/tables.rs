@@ -17,7 +17,7 @@ by_isa!(
 /// Fills the tables of the tile whose columns begin at `start`. `columns` is `[cols, lanes]`.
 pub(super) fn fill<F: Format>(isa: Isa, lanes: usize, columns: &[i8], start: usize, tables: &mut [Line]) {
     match lanes {
-        16 => fill_sixteen::<F>(isa, columns, start, tables),
+        16 => fill_sixteen::<F>(isa.of_256_bits(), columns, start, tables),
         _ => fill_double::<F>(isa, columns, start, tables),
     }
 }

@@ -145,14 +145,19 @@ fn weights_without_entries_are_multiplied() {
 }
 
 #[test]
-fn shares_are_whole_vectors_or_worth_one() {
-    for tokens in 1..200 {
-        let (mut done, mut vectors) = (0, 0);
-        while let Some(Share { tokens, lanes }) = share(Isa::Avx2, DType::I2S, tokens - done) {
-            assert!(tokens > 0 && (tokens % lanes == 0 || tokens % lanes >= 13));
-            (done, vectors) = (done + tokens, vectors + tokens.div_ceil(lanes));
+fn shares_are_tokens_that_are_there() {
+    for (isa, dtype) in
+        [Isa::Avx2, Isa::Avx512Vbmi].into_iter().flat_map(|isa| TYPES.map(|dtype| (isa, dtype)))
+    {
+        for tokens in 1..200 {
+            let mut done = 0;
+            while let Some(Share { tokens: some, lanes }) = share(isa, dtype, tokens - done) {
+                assert!(some > 0 && done + some <= tokens, "{isa:?}, {dtype:?}, {tokens} tokens");
+                assert!(some % lanes == 0 || done + some == tokens, "{isa:?}, {dtype:?}, {tokens} tokens");
+                done += some;
+            }
+            assert!(tokens - done < 32);
         }
-        assert!(done <= tokens && tokens - done < 13 && vectors <= tokens.div_ceil(16));
     }
     assert!(share(Isa::Scalar, DType::I2S, 64).is_none() && share(Isa::Avx2, DType::Q4_0, 64).is_none());
 }

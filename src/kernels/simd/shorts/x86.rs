@@ -6,10 +6,6 @@ use crate::kernels::simd::lanes::{self, Lanes};
 use std::arch::x86_64::*;
 pub(crate) use std::arch::x86_64::{__m256i, __m512i};
 
-/// A register of AVX2, on a processor that has AVX-512 too.
-#[derive(Clone, Copy)]
-pub(crate) struct Half(__m256i);
-
 inlined! {
     // Eight lanes as i32.
     fn eight(v: __m256i, upper: bool) -> __m256i = {
@@ -62,31 +58,6 @@ impl Register for __m256i {
     }
 }
 
-// SAFETY of all blocks: the caller has AVX-512 F, BW and VL, and the memory.
-impl Register for Half {
-    type Floats = lanes::Avx512;
-    const LANES: usize = 16;
-    inlined! {
-        fn zero() -> Self = Self(_mm256_setzero_si256());
-        fn load(from: *const i16) -> Self = Self(Register::load(from));
-        fn load_i8(from: *const i8) -> Self = Self(Register::load_i8(from));
-        fn load_u8(from: *const u8) -> Self = Self(Register::load_u8(from));
-        fn store(self, to: *mut i16) = Register::store(self.0, to);
-        fn and(self, other: Self) -> Self = Self(self.0.and(other.0));
-        fn or(self, other: Self) -> Self = Self(self.0.or(other.0));
-        fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>());
-        fn down<const N: i32>(self) -> Self = Self(self.0.down::<N>());
-        fn add(self, other: Self) -> Self = Self(self.0.add(other.0));
-        fn sub(self, other: Self) -> Self = Self(self.0.sub(other.0));
-        fn fields(from: *const u8) -> Self = Self(Register::fields(from));
-        fn add_to(self, sums: *mut i32) = add_sixteen(_mm512_cvtepi16_epi32(self.0), sums);
-        fn to_f32(all: &[Self], first: usize) -> Self::Floats =
-            Self::Floats::of(|_| _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(all[first / 16].0)));
-        fn floats(from: *const i32) -> Self::Floats =
-            Self::Floats::of(|_| _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())));
-    }
-}
-
 // SAFETY of all blocks: the caller has AVX-512 F and BW, and the memory.
 impl Register for __m512i {
     type Floats = lanes::Avx512;
@@ -114,6 +85,7 @@ impl Register for __m512i {
         fn to_f32(all: &[Self], first: usize) -> Self::Floats = Self::Floats::of(|_| {
             _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(half(all[first / 32], first % 32 == 16)))
         });
-        fn floats(from: *const i32) -> Self::Floats = Half::floats(from);
+        fn floats(from: *const i32) -> Self::Floats =
+            Self::Floats::of(|_| _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())));
     }
 }
