@@ -52,6 +52,7 @@ mod model_mtp;
 mod model_parity;
 mod model_plain;
 mod model_quantized;
+mod model_rotations;
 mod model_shared;
 mod model_sources;
 mod model_types;
