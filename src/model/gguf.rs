@@ -1,5 +1,6 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
+mod drafter;
 mod encoder;
 mod latent;
 mod layers;
@@ -54,6 +55,7 @@ impl Checkpoint for Gguf {
             let message = format!("{}: architecture '{architecture}' is not supported: {why}", self.what());
             return Err(Error::unsupported(message));
         }
+        drafter::refuse(self, architecture)?;
         let family = Family::of_gguf(architecture).ok_or_else(|| {
             let mut known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
             known.dedup();

@@ -40,6 +40,7 @@ mod model_adapters;
 mod model_bad_dense;
 mod model_bad_files;
 mod model_damaged;
+mod model_drafters;
 mod model_echo;
 mod model_folders;
 mod model_golden;

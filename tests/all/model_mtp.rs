@@ -140,8 +140,13 @@ fn hidden_states_follow_what_is_certain() {
     assert!(advance(&mut chat, &accept(1, u32::MAX - 1)).is_err());
 }
 
+/// Opens a file with its block.
+pub fn open(file: File) -> Result<Running, Error> {
+    load(&Source::Memory { bytes: Bytes::new(file.bytes()), what: "test file".into() })
+}
+
 /// A file with a block after its two layers.
-fn with_block(file: File, name: &str) -> File {
+pub fn with_block(file: File, name: &str) -> File {
     let own = |part: &str| format!("blk.2.{part}.weight");
     let mut file = file
         .u32(&format!("{name}.block_count"), 3)
@@ -161,8 +166,6 @@ fn with_block(file: File, name: &str) -> File {
 
 #[test]
 fn files_with_blocks_that_are_not_understood_are_refused() {
-    let open =
-        |file: File| load(&Source::Memory { bytes: Bytes::new(file.bytes()), what: "test file".into() });
     for (file, name) in [(qwen35 as fn() -> File, "qwen35"), (qwen35moe, "qwen35moe")] {
         let whole = with_block(file(), name);
         let model = open(whole.clone()).unwrap();
