@@ -66,9 +66,15 @@ impl Fold {
         self.sign(row);
     }
 
+    /// Number of operations for each element: a sign, a sum or difference in each step of the transform, and its scale.
+    pub fn operations(&self) -> usize {
+        2 + self.block.max(1).ilog2() as usize
+    }
+
     fn sign(&self, row: &mut [f32]) {
-        let signs = self.signs.iter().flat_map(|signs| signs.iter());
-        row.iter_mut().zip(signs).for_each(|(x, sign)| *x *= sign);
+        if let Some(signs) = &self.signs {
+            row.iter_mut().zip(&signs[..]).for_each(|(x, sign)| *x *= sign);
+        }
     }
 }
 

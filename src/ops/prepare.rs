@@ -180,7 +180,8 @@ impl<'a> Rows<'a> {
             Source::Sum { .. } => 3,
             Source::Gated { .. } => 6,
         };
-        each * self.rows * self.cols
+        let rotation = self.fold.map_or(0, Fold::operations);
+        (each + rotation) * self.rows * self.cols
     }
 }
 
