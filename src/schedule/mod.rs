@@ -6,10 +6,11 @@
 //! that the cache no longer has. So the sequence with the first rank always runs to its end.
 //!
 //! - `order` decides who comes first, `admit` who runs, `prompts` which prompt rows a step has, and `drafts` which drafts
-//!   it verifies. `step_time` predicts how long a step takes.
+//!   it verifies, from the rates of `acceptance`. `step_time` predicts how long a step takes.
 //! - Waiting sequences are admitted in order, but one that fits may pass another that does not. The other one takes the
 //!   room back by preemption once it has waited for `PATIENCE_NS`, or at once from a lower priority.
 
+mod acceptance;
 mod admit;
 mod decode_time;
 mod drafts;
@@ -21,6 +22,7 @@ mod slots;
 mod states;
 mod step_time;
 
+pub use acceptance::Acceptance;
 pub use drafts::{MAX_DRAFT, Offer};
 pub use order::Rank;
 pub use scheduler::Scheduler;

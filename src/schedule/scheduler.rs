@@ -47,6 +47,8 @@ pub struct Scheduler {
     /// Number of plans that left out drafts that were likely to be accepted.
     pub(super) declined: u64,
     pub(super) account: Account,
+    /// Nanoseconds of the passes that drafted for the planned step, and of those that computed known tokens.
+    pub(super) drafting_ns: [u64; 2],
     /// Whether drafts run regardless of their cost.
     pub draft_always: bool,
 }
@@ -105,6 +107,7 @@ impl Scheduler {
             chunks,
             declined: 0,
             account: Account::default(),
+            drafting_ns: [0; 2],
             draft_always: false,
         })
     }
@@ -326,6 +329,7 @@ impl Scheduler {
         if decodes {
             self.account(plan, step_ns);
         }
+        let price = self.price(plan, decodes, step_ns);
         for entry in &plan.entries {
             let slot = match self.slots.get(entry.seq) {
                 Some(slot) if slot.state == State::Running && slot.computed == entry.start => {
@@ -339,6 +343,7 @@ impl Scheduler {
             let (before, end) = (slot.computed, slot.computed + entry.kept());
             self.events.recomputed_rows += u64::from(slot.peak.clamp(before, end) - before);
             (slot.computed, slot.peak, slot.stale) = (end, slot.peak.max(end), false);
+            price.settle(entry, slot);
             self.store_full(entry.seq, tokens);
             let saved = self.saves(entry.seq).any(|save| save.at == end);
             if !entry.decode && (entry.sample || saved) {

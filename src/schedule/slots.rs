@@ -1,7 +1,7 @@
 //! The scheduler's records of sequences, and the block tables of running ones.
 
 use super::order::Rank;
-use super::{Request, SeqId};
+use super::{Request, SeqId, drafts};
 use crate::base::{Error, Result, reserve};
 use crate::cache::{self, BlockTable, ContentId, NONE};
 use std::ops::{Index, IndexMut};
@@ -65,6 +65,10 @@ pub(super) struct SequenceSlot {
     pub alone_until: u32,
     /// Positions where other sequences diverge from its text; 0: none.
     pub branches: [u32; BRANCHES],
+    /// What its drafts may still lose, in steps of its own; see `drafts::Price`.
+    pub credit: f32,
+    /// Whether drafts of it ran.
+    pub drafted: bool,
 }
 
 /// Maximum number of such positions that a sequence remembers.
@@ -191,6 +195,7 @@ impl SequenceSlots {
             recurrent: NONE,
             keys,
             since,
+            credit: drafts::AT_FIRST,
             ..SequenceSlot::default()
         };
         Ok(())

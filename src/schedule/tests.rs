@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::Status;
 
+mod depths;
 mod drafts;
 mod sharing;
 mod whole;

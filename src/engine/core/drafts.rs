@@ -48,6 +48,7 @@ impl Core {
         let mut offers = std::mem::take(&mut self.drafting.offers);
         offers.clear();
         let context = self.drafting.model.as_ref().map_or(0, Drafter::context);
+        let cold = self.drafting.own_cache().is_some();
         for (at, entry) in plan.entries.iter().enumerate().filter(|(_, entry)| entry.decode) {
             let Some(sequence) = self.sequences.get_mut(entry.seq) else { continue };
             if let Some((tokens, bytes)) = sequence.wants_room()
@@ -55,7 +56,8 @@ impl Core {
             {
                 sequence.account.grant(tokens);
             }
-            offers.extend(sequence.offer(at, context.saturating_sub(entry.start)));
+            let offer = sequence.offer(at, context.saturating_sub(entry.start));
+            offers.extend(offer.map(|offer| Offer { cold: cold && offer.by_model, ..offer }));
         }
         if !offers.is_empty() {
             self.scheduler.draft(plan, &mut offers);

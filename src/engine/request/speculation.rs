@@ -5,7 +5,7 @@ use crate::base::{Error, Result};
 use crate::engine::api::{EngineConfig, RequestParams, Speculation};
 use crate::model::Model;
 use crate::sample::{Dry, SamplerState, SamplingParams};
-use crate::schedule::{MAX_DRAFT, Offer};
+use crate::schedule::{Acceptance, MAX_DRAFT, Offer};
 
 /// Speculation defaults of an engine's requests.
 pub(crate) struct Speculating {
@@ -42,7 +42,7 @@ pub(crate) fn no_drafter() -> Error {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Learned {
     lookup: Chances,
-    model: Rate,
+    model: Acceptance,
 }
 
 impl Learned {
@@ -55,55 +55,17 @@ impl Learned {
     }
 }
 
-/// Likelihood that a draft model's token is right after right ones.
-#[derive(Clone, Copy)]
-struct Rate {
-    right: f32,
-    tokens: u32,
-}
-
-/// Initial rate.
-const FIRST_RATE: f32 = 0.7;
-/// Weight of the newest token. The first tokens weigh more: the learned rate counts as `KNOWN` tokens.
-const NEW: f32 = 1.0 / 64.0;
-const KNOWN: f32 = 16.0;
-/// Minimum number of tokens for a request's rate to be learned from.
-const ENOUGH: u32 = 8;
-/// Each step without drafts moves a rate this far back to the initial one, since a rate is measured only
-/// while drafts run.
-const FORGET: f32 = 1.0 / 2048.0;
-
-impl Default for Rate {
-    fn default() -> Self {
-        Self { right: FIRST_RATE, tokens: 0 }
-    }
-}
-
-impl Rate {
-    fn see(&mut self, right: bool) {
-        self.tokens += 1;
-        let new = NEW.max(1.0 / (KNOWN + self.tokens as f32));
-        self.right += new * (f32::from(u8::from(right)) - self.right);
-    }
-
-    fn learn(&mut self, seen: &Self) {
-        if seen.tokens >= ENOUGH {
-            self.right += (seen.right - self.right) / 2.0;
-        }
-    }
-}
-
 /// Drafts from a draft model, drawn with the request's own sampling and random numbers.
 struct ModelDrafts {
     sampling: SamplingParams,
     sampler: SamplerState,
-    rate: Rate,
+    rate: Acceptance,
 }
 
 enum Source {
     /// Drafts from look-ups; `true`: only as long as they gain.
     Lookup(Lookup, bool),
-    Model(ModelDrafts),
+    Model(Box<ModelDrafts>),
 }
 
 /// The drafts of a request, and how many were accepted.
@@ -124,7 +86,7 @@ impl Drafts {
             return Ok(None);
         }
         let source = match params.speculation {
-            Some(Speculation::Model) => Source::Model(ModelDrafts::new(&params.sampling)?),
+            Some(Speculation::Model) => Source::Model(Box::new(ModelDrafts::new(&params.sampling)?)),
             how => Source::Lookup(Lookup::new(prompt, max_new as usize), how == Some(Speculation::Auto)),
         };
         let (most, tokens) = (params.draft_tokens, [0; MAX_DRAFT]);
@@ -134,7 +96,7 @@ impl Drafts {
     /// Bytes that `new` takes for such a request, with the masks after drafts.
     pub(crate) fn bytes(params: &RequestParams, prompt: usize, max_new: u32, vocab: usize) -> u64 {
         let own = match params.speculation {
-            Some(Speculation::Model) => params.sampling.bytes(),
+            Some(Speculation::Model) => size_of::<ModelDrafts>() + params.sampling.bytes(),
             _ => Lookup::bytes(prompt, max_new as usize),
         };
         let masks = if params.constraint.is_some() { params.draft_tokens as usize } else { 0 };
@@ -146,7 +108,7 @@ impl Drafts {
     pub(crate) fn begin(&mut self, learned: &Learned) {
         match &mut self.source {
             Source::Lookup(lookup, _) => lookup.chances = learned.lookup,
-            Source::Model(model) => model.rate = Rate { tokens: 0, ..learned.model },
+            Source::Model(model) => model.rate = learned.model.of_others(),
         }
     }
 
@@ -172,7 +134,7 @@ impl Drafts {
             }
             Source::Model(model) => {
                 offer.by_model = true;
-                offer.stands = std::array::from_fn(|n| model.rate.right.powi(n as i32 + 1));
+                offer.stands = model.rate.stands();
             }
         }
         offer
@@ -211,11 +173,8 @@ impl Drafts {
     pub(crate) fn verified(&mut self, drafted: u32, accepted: u32, ended: bool) {
         self.drafted += drafted;
         self.accepted += accepted;
-        if let Source::Model(ModelDrafts { rate, .. }) = &mut self.source {
-            match drafted {
-                0 => rate.right += FORGET * (FIRST_RATE - rate.right),
-                _ => (0..drafted.min(accepted + u32::from(!ended))).for_each(|n| rate.see(n < accepted)),
-            }
+        if let Source::Model(model) = &mut self.source {
+            model.rate.verified(drafted, accepted, ended);
         }
     }
 }
@@ -228,7 +187,7 @@ impl ModelDrafts {
         sampling.top_logprobs = 0;
         sampling.logprob_tokens.clear();
         let sampler = SamplerState::new(&sampling)?;
-        Ok(Self { sampling, sampler, rate: Rate::default() })
+        Ok(Self { sampling, sampler, rate: Acceptance::default() })
     }
 }
 

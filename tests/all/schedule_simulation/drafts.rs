@@ -15,7 +15,7 @@ impl World {
             let most = 1 + self.rng.below(MAX_DRAFT as u64) as u32;
             let stands = std::array::from_fn(|n| chance.powi(n as i32 + 1));
             let (by_model, auto) = *self.rng.pick(&[(true, false), (false, true), (false, false)]);
-            offers.push(Offer { at, stands, most, by_model, auto, depth: 0 });
+            offers.push(Offer { at, stands, most, by_model, auto, ..Offer::default() });
         }
         let passes = self.rng.below(4);
         for rows in 0..passes {
