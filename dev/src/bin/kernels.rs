@@ -40,12 +40,14 @@ const SHAPES: [(usize, usize); 8] = [
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
 const TOKENS: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
 const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
-const TYPES: [DType; 19] = [
+const TYPES: [DType; 21] = [
     DType::Int8,
     DType::I2S,
     DType::TQ2_0,
     DType::Q1_0,
     DType::Q2_0,
+    DType::Q2_0_128,
+    DType::PTQ1_0,
     DType::F16,
     DType::BF16,
     DType::Q8_0,

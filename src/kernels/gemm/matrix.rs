@@ -76,7 +76,7 @@ types! {
     /// PrismML's PQ2_0: as Q2_0, with one scale per 128. Older files use Q2_0's number for it.
     Q2_0_128 = 142, (128, 34), Blocks32;
     /// PrismML's dense form of it for ternary weights: as TQ1_0, with one scale per 128.
-    PTQ1_0 = 143, (128, 28), Float;
+    PTQ1_0 = 143, (128, 28), Blocks32;
     /// TQ2_0 in a model that was not trained with one scale of activations per token. Activations have one scale
     /// per 256 columns, as in ggml.
     TQ2_0_256 = u32::MAX - 3, (256, 66), Blocks256;

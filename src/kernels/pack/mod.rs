@@ -7,8 +7,10 @@ pub mod tl;
 use crate::base::sync::Mutex;
 use crate::base::{Bytes, Error, Result, Status};
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::decode::decode;
 use crate::kernels::gemm::formats::panels::padded;
 use crate::kernels::gemm::formats::{f16_at, packed_row};
+use crate::kernels::simd::bytes::trit;
 use crate::kernels::{DType, Matrix, Pool};
 use std::ops::Range;
 
@@ -23,8 +25,7 @@ const ZERO: u8 = 1;
 /// Returns `m` in a layout that the kernels read. A matrix that they read as it is comes back unchanged, without a
 /// copy of its bytes. The others are packed into new memory:
 ///
-/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary`, TQ1_0 becomes TQ2_0 and PTQ1_0 becomes
-///   `Q2_0_128`, all without loss;
+/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary` and TQ1_0 becomes TQ2_0, all without loss;
 /// - TL1 and TL2 need more than the matrix: see `tl::unpack`.
 ///
 /// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source has
@@ -42,12 +43,6 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
         DType::TQ1_0 => from_base_3(pool, &m, &TQ1_0, DType::TQ2_0, |codes, scale, out| {
             tq2_0_block(codes, out);
             out[64..].copy_from_slice(scale);
-        }),
-        DType::PTQ1_0 => from_base_3(pool, &m, &PTQ1_0, DType::Q2_0_128, |codes, scale, out| {
-            out[..2].copy_from_slice(scale);
-            for (out, codes) in out[2..].iter_mut().zip(codes.as_chunks::<4>().0) {
-                *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
-            }
         }),
         DType::TL1 | DType::TL2 => {
             Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
@@ -104,25 +99,25 @@ pub fn pack_uint8(pool: &Pool, packed: &[u8], rows: usize, cols: usize, scales: 
     })
 }
 
-/// Returns a Q2_0 matrix as `Ternary` if it is ternary: it has no value 2, and each row has a single scale, except
-/// that blocks of zeros have the scale 0, which ggml's quantizer gives them. Returns None otherwise.
+/// Returns a Q2_0 or PTQ1_0 matrix as `Ternary` if it is ternary: it has no value 2, and each row has a single scale,
+/// except that blocks of zeros have the scale 0, which ggml's quantizer gives them. Returns None otherwise.
 ///
 /// The activations of a BitNet model are rounded to int8 with one scale per token. This conversion ensures that
 /// for BitNet files of this type.
 pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
-    if !matches!(m.dtype, DType::Q2_0 | DType::Q2_0_128) {
+    if !matches!(m.dtype, DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0) {
         return Ok(None);
     }
     let (elements, bytes) = m.dtype.block();
     let blocks = |row| packed_row(m, row).chunks_exact(bytes);
-    let three = |b: &u8| b & (b >> 1) & 0x55 != 0;
     let mut scales = zeroed(m.rows)?;
     let other = || Error::unsupported("a matrix that is not ternary");
     let looked = for_rows(pool, m.rows, 1, m.cols, &mut scales, &|row, _: &mut [u8], out| {
-        let mut some = blocks(row).map(f16_at).filter(|scale| *scale != 0.0);
+        let decoded = || blocks(row).map(|block| decode(m.dtype, block));
+        let mut some = decoded().map(|block| block.d).filter(|scale| *scale != 0.0);
         out[0] = some.next().unwrap_or(0.0);
-        let none = some.any(|scale| scale != out[0]) || blocks(row).any(|b| b[2..].iter().any(three));
-        if none { Err(other()) } else { Ok(()) }
+        let two = || decoded().any(|block| block.values[..elements].contains(&2));
+        if some.any(|scale| scale != out[0]) || two() { Err(other()) } else { Ok(()) }
     });
     match looked {
         Ok(()) => {}
@@ -131,13 +126,10 @@ pub fn as_ternary(pool: &Pool, m: &Matrix) -> Result<Option<Matrix>> {
     }
     pack_ternary(pool, m.rows, m.cols, &scales, &|row, codes| {
         for (codes, block) in codes.chunks_exact_mut(elements).zip(blocks(row)) {
-            if f16_at(block) == 0.0 {
-                codes.fill(ZERO);
-                continue;
-            }
-            for (codes, b) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block[2..]) {
-                *codes = [b & 3, b >> 2 & 3, b >> 4 & 3, b >> 6];
-            }
+            let block = decode(m.dtype, block);
+            let zero = block.d == 0.0;
+            let each = codes.iter_mut().zip(block.values);
+            each.for_each(|(code, value)| *code = if zero { ZERO } else { (value + 1) as u8 });
         }
         Ok(())
     })
@@ -271,24 +263,17 @@ fn flattened_i2s(pool: &Pool, m: &Matrix) -> Result<Matrix> {
 }
 
 /// Blocks of 64 elements in 13 bytes. Each of the four 16-element parts has three bytes of five elements; its last
-/// element is in the last byte, where element 16i + 15 is trit i. The first trit of a byte is the last digit of its
-/// number in base 3, and the byte is 256/243 of that number, rounded up (ik_llama.cpp, iqk_quantize.cpp:
+/// element is in the last byte, where element 16i + 15 is trit 4 - i. The first element of a byte is its last trit (ik_llama.cpp, iqk_quantize.cpp:
 /// quantize_one_row_1bn, dequantize_row_iq1_bn).
 fn iq1_bn_codes(source: &[u8], codes: &mut [u8]) {
-    const POWERS: [u8; 5] = [81, 27, 9, 3, 1];
     for (codes, block) in codes.as_chunks_mut::<64>().0.iter_mut().zip(source.as_chunks::<13>().0) {
         for (i, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
             for (k, codes) in codes[..15].as_chunks_mut::<5>().0.iter_mut().enumerate() {
-                *codes = POWERS.map(|power| trit(block[3 * i + k], power));
+                *codes = [4, 3, 2, 1, 0].map(|n| trit(block[3 * i + k], n));
             }
-            codes[15] = trit(block[12], POWERS[i]);
+            codes[15] = trit(block[12], 4 - i);
         }
     }
-}
-
-/// Returns a trit, 0 to 2, of a byte that holds a fraction of 243, scaled to 256 and rounded up.
-fn trit(byte: u8, power: u8) -> u8 {
-    ((byte.wrapping_mul(power) as u16 * 3) >> 8) as u8
 }
 
 /// Blocks of 64 elements in 16 bytes: byte j holds elements j, j + 16, j + 32 and j + 48, from the low bits up
@@ -306,8 +291,6 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
 type Base3Parts = [(usize, usize); 3];
 /// Blocks of 256 elements (ggml, ggml-quants.c: dequantize_row_tq1_0).
 const TQ1_0: Base3Parts = [(32, 5), (16, 5), (4, 4)];
-/// Blocks of 128 elements (github.com/PrismML-Eng/llama.cpp, pull request 148).
-const PTQ1_0: Base3Parts = [(16, 5), (8, 5), (2, 4)];
 
 /// Converts blocks of such parts and an f16 scale. `pack` writes a block from its codes and its scale, which is kept.
 fn from_base_3(
@@ -317,7 +300,6 @@ fn from_base_3(
     to: DType,
     pack: fn(&[u8], &[u8], &mut [u8]),
 ) -> Result<Matrix> {
-    const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let ((elements, from_bytes), (_, to_bytes)) = (m.dtype.block(), to.block());
     pack_rows(pool, to, (m.rows, m.cols), elements, &|row, codes: &mut [u8], out| {
         let blocks = packed_row(m, row).chunks_exact(from_bytes);
@@ -326,8 +308,8 @@ fn from_base_3(
             for &(len, each) in parts {
                 let part = block.split_off(..len).expect("as many bytes");
                 let to = rest.split_off_mut(..len * each).expect("as many elements");
-                for (codes, power) in to.chunks_exact_mut(len).zip(POWERS) {
-                    codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, power));
+                for (n, codes) in to.chunks_exact_mut(len).enumerate() {
+                    codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, n));
                 }
             }
             pack(codes, block, out);

@@ -86,16 +86,6 @@ fn codes_that_are_no_weights_and_odd_scales_are_refused() {
     refused(pack_uint8(&pool(), &[0; 99], 3, 132, &[1.0; 3]), &["3x132"]);
 }
 
-/// Every byte holds five trits: even the padding never yields a value above 2.
-#[test]
-fn every_byte_is_some_trits() {
-    for byte in 0..=255u8 {
-        for power in [1, 3, 9, 27, 81] {
-            assert!(trit(byte, power) <= 2);
-        }
-    }
-}
-
 #[test]
 fn matrices_without_rows_or_columns() {
     for (rows, cols) in [(0, 128), (0, 5), (3, 0)] {

@@ -42,6 +42,8 @@ pub trait Bytes: Copy {
     unsafe fn reorder(self, order: u32) -> Self;
     /// Replaces each byte, which is below 16, with the entry of `table` at that index.
     unsafe fn pick(self, table: &[u8; 16]) -> Self;
+    /// Trits `2 N` and `2 N + 1` of each byte (`trit`). A byte has five, so both are trit 4 if `N` is 2.
+    unsafe fn trits<const N: usize>(self) -> [Self; 2];
     inlined! {
         // Shifts each byte left, as `right` does.
         fn left<const N: i32>(self, mask: u8) -> Self = self.up::<N>().only(u32::from_ne_bytes([mask; 4]));
@@ -154,6 +156,15 @@ macro_rules! as_within {
 #[cfg(target_arch = "x86_64")]
 pub(super) use as_within;
 
+/// Trit `n` of a byte: a digit, 0 to 2, of a number of five digits in base 3. The byte is 256/243 of the number, rounded
+/// up, and trit 0 is the highest digit. Other bytes stand for the number below them, so every byte is some trits.
+pub(in crate::kernels) const fn trit(byte: u8, n: usize) -> u8 {
+    ((byte.wrapping_mul(POWERS[n]) as u16 * 3) >> 8) as u8
+}
+
+/// Powers of three. The last one is repeated, for `Bytes::trits`.
+const POWERS: [u8; 6] = [1, 3, 9, 27, 81, 81];
+
 /// One row, for any processor.
 #[derive(Clone, Copy)]
 pub struct Portable(pub u32);
@@ -206,13 +217,26 @@ impl Bytes for Portable {
         };
         fn pick(self, table: &[u8; 16]) -> Self =
             Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| table[b as usize])));
+        fn trits<const N: usize>(self) -> [Self; 2] = [2 * N, (2 * N + 1).min(4)]
+            .map(|n| Self(u32::from_ne_bytes(self.0.to_ne_bytes().map(|b| trit(b, n)))));
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Bytes, inlined};
+    use super::{Bytes, POWERS, inlined};
     use std::arch::x86_64::*;
+
+    /// The two digits of numbers below nine in base 3.
+    const DIGITS: [[u8; 16]; 2] =
+        [[0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0], [0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0]];
+
+    /// Factors for words whose upper halves are bytes, for `Bytes::trits`. The low half of the product with the first
+    /// one has the trits before trit `2 N` removed. The upper half of its product with the second one is the
+    /// number of the next two trits, or the last trit.
+    const fn factors<const N: usize>() -> [i16; 2] {
+        [POWERS[2 * N] as i16, if N == 2 { 3 } else { 9 }]
+    }
 
     /// For each of the four bytes of a lane: the index of the byte that holds its bit, and the bit itself, as
     /// a mask.
@@ -357,6 +381,18 @@ mod x86 {
                 let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
                 _mm256_shuffle_epi8(table, self)
             };
+            fn trits<const N: usize>(self) -> [Self; 2] = {
+                let [power, by] = const { factors::<N>() };
+                let (power, by) = (_mm256_set1_epi16(power), _mm256_set1_epi16(by));
+                let mut even = _mm256_slli_epi16::<8>(self);
+                let mut odd = _mm256_and_si256(self, _mm256_set1_epi16(0xff00u16 as i16));
+                if N > 0 {
+                    (even, odd) = (_mm256_mullo_epi16(even, power), _mm256_mullo_epi16(odd, power));
+                }
+                (even, odd) = (_mm256_mulhi_epu16(even, by), _mm256_mulhi_epu16(odd, by));
+                let both = _mm256_or_si256(even, _mm256_slli_epi16::<8>(odd));
+                if N == 2 { [both; 2] } else { [both.pick(&DIGITS[0]), both.pick(&DIGITS[1])] }
+            };
         }
     }
 
@@ -416,13 +452,25 @@ mod x86 {
                 let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
                 _mm512_shuffle_epi8(table, self)
             };
+            fn trits<const N: usize>(self) -> [Self; 2] = {
+                let [power, by] = const { factors::<N>() };
+                let (power, by) = (_mm512_set1_epi16(power), _mm512_set1_epi16(by));
+                let mut even = _mm512_slli_epi16::<8>(self);
+                let mut odd = _mm512_and_si512(self, _mm512_set1_epi16(0xff00u16 as i16));
+                if N > 0 {
+                    (even, odd) = (_mm512_mullo_epi16(even, power), _mm512_mullo_epi16(odd, power));
+                }
+                (even, odd) = (_mm512_mulhi_epu16(even, by), _mm512_mulhi_epu16(odd, by));
+                let both = _mm512_or_si512(even, _mm512_slli_epi16::<8>(odd));
+                if N == 2 { [both; 2] } else { [both.pick(&DIGITS[0]), both.pick(&DIGITS[1])] }
+            };
         }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::{Bytes, inlined};
+    use super::{Bytes, POWERS, inlined};
     use crate::kernels::simd::neon::transpose;
     use std::arch::aarch64::*;
 
@@ -489,6 +537,11 @@ mod aarch64 {
                 vqtbl1q_u8(self, vaddq_u8(vreinterpretq_u8_u32(vdupq_n_u32(order)), fours))
             };
             fn pick(self, table: &[u8; 16]) -> Self = vqtbl1q_u8(vld1q_u8(table.as_ptr()), self);
+            fn trits<const N: usize>(self) -> [Self; 2] = [POWERS[2 * N], POWERS[2 * N + 1]].map(|power| {
+                let rest = vmulq_u8(self, vdupq_n_u8(power));
+                // Three quarters, rounded down twice; their upper two bits are those of three times the byte.
+                vshrq_n_u8::<6>(vhaddq_u8(rest, vshrq_n_u8::<1>(rest)))
+            });
         }
     }
 }

@@ -339,6 +339,12 @@ mod x86 {
     // SAFETY of all blocks: the caller has AVX2, and the bytes.
     impl<const EVEX: bool> Bytes for Vnni<EVEX> {
         as_within!(__m256i);
+        inlined! {
+            fn trits<const N: usize>(self) -> [Self; 2] = {
+                let [first, second] = self.0.trits::<N>();
+                [Self(first), Self(second)]
+            };
+        }
     }
 
     // SAFETY of all blocks: the caller has AVX2, and AVX-VNNI; if EVEX, AVX-512 VL and VNNI.

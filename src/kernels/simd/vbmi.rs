@@ -1,6 +1,6 @@
 //! Registers of AVX-512 whose bytes are looked up with VBMI; all else is as in AVX-512.
 
-use super::bytes::{Bytes, as_within};
+use super::bytes::{Bytes, as_within, trit};
 use super::dispatch::inlined;
 use super::ints::IntRegister;
 use std::arch::x86_64::*;
@@ -8,6 +8,20 @@ use std::arch::x86_64::*;
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Vbmi(pub __m512i);
+
+/// The first four trits of each byte, from the low bits up, and the last one.
+static TRITS: [[u8; 256]; 2] = {
+    let (mut tables, mut byte) = ([[0; 256]; 2], 0);
+    while byte < 256 {
+        let mut n = 0;
+        while n < 5 {
+            tables[n / 4][byte] |= trit(byte as u8, n) << (2 * (n % 4));
+            n += 1;
+        }
+        byte += 1;
+    }
+    tables
+};
 
 // No closures: compilers leave them as calls if functions have more target features.
 
@@ -49,6 +63,17 @@ impl Bytes for Vbmi {
 
     const TABLES: bool = true;
     inlined! {
+        fn trits<const N: usize>(self) -> [Self; 2] = match N {
+            0 => {
+                let four = Self(one_of_256(self.0, &TRITS[0]));
+                [four.right::<0>(3), four.right::<2>(3)]
+            }
+            1 => {
+                let four = Self(one_of_256(self.0, &TRITS[0]));
+                [four.right::<4>(3), four.right::<6>(3)]
+            }
+            _ => [Self(one_of_256(self.0, &TRITS[1])); 2],
+        };
         fn look_up(self, which: Self, tables: &[[u8; 256]]) -> Self = Self(match tables {
             [a] => one_of_256(self.0, a),
             [a, b] => one_of_512(self.0, which.0, a, b),
@@ -102,12 +127,14 @@ mod tests {
     use crate::kernels::{Isa, available};
 
     #[inline(always)]
-    unsafe fn all<B: Bytes>(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 7] {
-        let mut all = [[0; 64]; 7];
+    unsafe fn all<B: Bytes>(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 13] {
+        let mut all = [[0; 64]; 13];
         for at in (0..64).step_by(4 * B::ROWS) {
             // SAFETY (of all): the caller has the instructions; whole registers.
             unsafe {
                 let (a, b) = (B::load(a.as_ptr().add(at)), B::load(b.as_ptr().add(at)));
+                let [[first, second], [third, fourth], [fifth, last]] =
+                    [a.trits::<0>(), a.trits::<1>(), a.trits::<2>()];
                 let results = [
                     a.look_up(b, &tables[..1]),
                     a.look_up(b, &tables[..2]),
@@ -116,6 +143,12 @@ mod tests {
                     a.pick_of(tables[1].first_chunk::<128>().unwrap()),
                     a.fields([0, 7, 14, 21]),
                     a.take_by_bytes(b, 2, 128),
+                    first,
+                    second,
+                    third,
+                    fourth,
+                    fifth,
+                    last,
                 ];
                 all.iter_mut().zip(results).for_each(|(to, v)| v.store(to.as_mut_ptr().add(at)));
             }
@@ -124,7 +157,7 @@ mod tests {
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
-    fn all_in_registers(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 7] {
+    fn all_in_registers(a: &[u8; 64], b: &[u8; 64], tables: &[[u8; 256]; 4]) -> [[u8; 64]; 13] {
         // SAFETY: this function has the instructions.
         unsafe { all::<Vbmi>(a, b, tables) }
     }

@@ -113,6 +113,8 @@ impl<B: Bytes, const N: usize> Bytes for Many<B, N> {
         fn only(self, mask: u32) -> Self = Self::each(|i| self.0[i].only(mask));
         fn reorder(self, order: u32) -> Self = Self::each(|i| self.0[i].reorder(order));
         fn pick(self, table: &[u8; 16]) -> Self = Self::each(|i| self.0[i].pick(table));
+        fn trits<const DIGIT: usize>(self) -> [Self; 2] =
+            [0, 1].map(|n| Self::each(|i| self.0[i].trits::<DIGIT>()[n]));
     }
 }
 

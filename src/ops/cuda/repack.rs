@@ -5,6 +5,7 @@
 use super::weights::{Planes, refused};
 use crate::base::{Result, reserve};
 use crate::kernels::gemm::blocks::SharedOut;
+use crate::kernels::gemm::formats::thirds;
 use crate::kernels::{DType, Matrix, Pool};
 use std::borrow::Cow;
 
@@ -128,6 +129,8 @@ pub(super) const Q4_1: Block = short([4, 0], Some(2), plain::<4, 4>);
 pub(super) const Q5_0: Block = short([4, 1], None, five::<6>);
 pub(super) const Q5_1: Block = short([4, 1], Some(2), five::<8>);
 pub(super) const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
+/// As Q2_0, whose codes have the same meaning.
+pub(super) const PTQ1_0: Block = Block { scale: 26, ..short([2, 0], None, thirds::code::<16>) };
 pub(super) const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
 pub(super) const TQ2_0: Block =
     Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };

@@ -6,6 +6,7 @@ mod grids;
 pub(in crate::kernels) mod panels;
 pub(in crate::kernels) mod short_blocks;
 pub(in crate::kernels) mod super_blocks;
+pub(crate) mod thirds;
 
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::by_isa;
@@ -37,7 +38,7 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
                 out.iter_mut().for_each(|out| *out *= scale);
             }
         }
-        DType::TQ1_0 | DType::PTQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
+        DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
             panic!("a {:?} matrix was not prepared", m.dtype)
         }
         blocks => decode::dequantize(blocks, source, out),

@@ -1,9 +1,9 @@
 //! Blocks of 32 to 128 columns with one scale: ggml's Q4_0 to Q8_0, Q1_0, Q2_0, IQ4_NL and MXFP4
-//! (github.com/ggml-org/ggml, ggml-quants.c).
+//! (github.com/ggml-org/ggml, ggml-quants.c), PrismML's PTQ1_0 (github.com/PrismML-Eng/llama.cpp, pull request 148).
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep codes in registers
 
-use super::{f16_at, twos};
+use super::{f16_at, thirds, twos};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::lanes::{Register, half_power};
 
@@ -28,6 +28,7 @@ const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 
 /// word's four bytes belong to four neighboring columns, and the next four columns are at the same bits of the next
 /// word. With fewer bits, the codes are in the order of columns, byte by byte; activations for them are reordered to
 /// match (`planes`). If the type has a TABLE, four bits of the block are an index into it, and the entry is the code.
+/// If BITS is 0, codes are trits (`thirds`), in the order of columns.
 pub(crate) trait Short {
     const BITS: usize;
     const OFFSET: i32;
@@ -41,6 +42,8 @@ pub(crate) trait Short {
     const EXPONENT: bool = false;
     /// Whether codes are int8; otherwise they are unsigned, below 128.
     const SIGNED: bool = Self::BITS == 8;
+    /// Offset of the scale in a block.
+    const SCALE: usize = 0;
     /// Offset of the codes in a block.
     const CODES: usize =
         2 - Self::EXPONENT as usize + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
@@ -54,7 +57,7 @@ pub(crate) trait Short {
 
     /// The scale of a block.
     fn scale(block: &[u8]) -> f32 {
-        if Self::EXPONENT { half_power(block[0]) } else { f16_at(block) }
+        if Self::EXPONENT { half_power(block[0]) } else { f16_at(&block[Self::SCALE..]) }
     }
 
     /// The scales of the blocks at `at` of each of WIDTH rows.
@@ -64,7 +67,7 @@ pub(crate) trait Short {
     #[inline(always)]
     unsafe fn scales<R: Register>(rows: &[*const u8], at: usize) -> R {
         // SAFETY: the caller's promise.
-        unsafe { if Self::EXPONENT { R::half_powers(rows, at) } else { R::halves(rows, at) } }
+        unsafe { if Self::EXPONENT { R::half_powers(rows, at) } else { R::halves(rows, at + Self::SCALE) } }
     }
 
     /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any.
@@ -183,10 +186,49 @@ short! {
         const TABLE: Option<&[u8; 16]> = Some(&DOUBLED);
         const EXPONENT: bool = true;
     };
+    PTQ1_0: 4 of 0 bits, fifths false, offset 1, minimums false, with {
+        const SCALE: usize = 26;
+        const BYTES: usize = 28;
+
+        #[inline(always)]
+        unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> ([B; 8], B) {
+            // SAFETY: the caller's promise; 28 bytes.
+            unsafe {
+                let ([a, b, c, d], [_, e, f, g]) = (B::columns(rows, at), B::columns(rows, at + 12));
+                ([a, b, c, d, e, f, g, g], g)
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn codes<B: Bytes>(([a, b, c, d, e, f, g, _], _): &([B; 8], B), n: usize) -> [B; 8] {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match n {
+                    0 => thirds::pairs_of_four::<0, B>([*a, *b, *c, *d]),
+                    1 => thirds::pairs_of_four::<1, B>([*a, *b, *c, *d]),
+                    2 => {
+                        let [[a, _], [b, _], [c, _], [d, _]] =
+                            [a.trits::<2>(), b.trits::<2>(), c.trits::<2>(), d.trits::<2>()];
+                        let ([e, g], [f, h]) = (e.trits::<0>(), f.trits::<0>());
+                        [a, b, c, d, e, f, g, h]
+                    }
+                    _ => {
+                        let ([a, c], [b, d]) = (e.trits::<1>(), f.trits::<1>());
+                        let ([e, _], [f, _]) = (e.trits::<2>(), f.trits::<2>());
+                        let [g, h] = thirds::of_two_bytes(*g);
+                        [a, b, c, d, e, f, g, h]
+                    }
+                }
+            }
+        }
+    };
 }
 pub(in crate::kernels) use with_short;
 
 /// Index among 32 columns of the `i`-th one in the order of `Short::codes`.
 pub(crate) const fn column(bits: usize, i: usize) -> usize {
-    if bits > 2 { i } else { (i / 4 % bits * 4 + i % 4) * (8 / bits) + i / 4 / bits }
+    match bits {
+        1 | 2 => (i / 4 % bits * 4 + i % 4) * (8 / bits) + i / 4 / bits,
+        _ => i,
+    }
 }

@@ -24,7 +24,7 @@ pub(super) fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usiz
 
 by_isa!(
     /// Computes `task`, which has `T` tokens.
-    pub(super) fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints>
+    pub(super) fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints> tables if F::BITS == 0
 );
 
 #[inline(always)]

@@ -66,7 +66,8 @@ pub(crate) struct Columns<'a> {
 by_isa!(
     /// Unpacks some columns. Line 8 b + k of `codes` has four columns of block b, row by row. Line 2 b of `scales` has
     /// the rows' scales, and the next line their minimums.
-    fn fill<F: Short>(from: &Columns, codes: &mut [Line], scales: &mut [Line]) = fill_unsigned::<ints>
+    fn fill<F: Short>(from: &Columns, codes: &mut [Line], scales: &mut [Line])
+        = fill_unsigned::<ints> tables if F::BITS == 0
 );
 
 #[inline(always)]

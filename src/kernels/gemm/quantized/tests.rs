@@ -9,10 +9,11 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 22] = [
+const TYPES: [DType; 23] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
+    DType::PTQ1_0,
     DType::Q4_0,
     DType::Q4_1,
     DType::Q5_0,
@@ -42,6 +43,7 @@ fn halves(dtype: DType) -> &'static [usize] {
         DType::Q3_K => &[108],
         DType::Q6_K => &[208],
         DType::TQ2_0_256 => &[64],
+        DType::PTQ1_0 => &[26],
         DType::MXFP4 => &[],
         _ => &[0],
     }
