@@ -63,6 +63,7 @@ fn fill(dtype: DType, random: &mut SplitMix, block: &mut [u8]) {
         DType::Q4_1 | DType::Q5_1 | DType::Q4_K | DType::Q5_K => &[0, 2],
         DType::Q6_K => &[208],
         DType::PTQ1_0 => &[26],
+        DType::TQ1_0 => &[52],
         DType::TQ2_0 | DType::TQ2_0_256 => &[64],
         _ => &[],
     };

@@ -197,6 +197,7 @@ fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<
     let bitnet = architecture.starts_with("bitnet");
     let by_token = bitnet || architecture == "llama" || gguf.tensor("blk.0.attn_q_norm_in.weight").is_some();
     match matrix.dtype {
+        DType::TQ1_0 if !by_token => Ok(Matrix { dtype: DType::TQ1_0_256, ..matrix }),
         DType::TQ2_0 if !by_token => Ok(Matrix { dtype: DType::TQ2_0_256, ..matrix }),
         DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 if bitnet && tensor.starts_with("blk.") => {
             Ok(pack::as_ternary(pool, &matrix)?.unwrap_or(matrix))

@@ -40,9 +40,10 @@ const SHAPES: [(usize, usize); 8] = [
 const QUICK_SHAPES: [(usize, usize); 2] = [(6912, 2560), (2048, 2048)];
 const TOKENS: [usize; 8] = [1, 2, 4, 8, 16, 32, 128, 512];
 const QUICK_TOKENS: [usize; 4] = [1, 8, 16, 32];
-const TYPES: [DType; 21] = [
+const TYPES: [DType; 22] = [
     DType::Int8,
     DType::I2S,
+    DType::TQ1_0,
     DType::TQ2_0,
     DType::Q1_0,
     DType::Q2_0,

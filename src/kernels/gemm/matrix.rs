@@ -6,7 +6,7 @@ use crate::base::{Bytes, Error, Result, reserve};
 /// Defines `DType`: for each type its number, (elements per block, bytes per block), and its arithmetic.
 macro_rules! types {
     ($($(#[$doc:meta])* $name:ident = $number:expr, $block:expr, $arithmetic:ident;)*) => {
-        /// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last four (`file_id`).
+        /// The layout of a weight matrix. The numbers are GGUF's type ids, except for the last five (`file_id`).
         #[allow(non_camel_case_types)] // the names that files and their users know
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
@@ -58,12 +58,12 @@ types! {
     /// The same codes in super-blocks of 256.
     IQ4_XS = 23, (256, 136), Blocks256;
     BF16 = 30, (1, 2), Float;
-    /// This and the other ternary types whose arithmetic is `Float` are converted before they are multiplied.
-    TQ1_0 = 34, (256, 54), Float;
+    TQ1_0 = 34, (256, 54), Ternary;
     TQ2_0 = 35, (256, 66), Ternary;
     /// BitNet's 2-bit ternary: the flattened tensor in blocks of 128, and one f32 scale after the codes.
     I2S = 36, (128, 32), Ternary;
-    /// The look-up-table types of bitnet.cpp (layout in `tl`). In ggml the number of TL2 stands for MXFP4.
+    /// The look-up-table types of bitnet.cpp (layout in `tl`). In ggml the number of TL2 stands for MXFP4. These and
+    /// the other ternary types whose arithmetic is `Float` are converted before they are multiplied.
     TL1 = 38, (4, 1), Float;
     TL2 = 39, (4, 1), Float;
     /// Plus or minus a scale; one scale per 128.
@@ -77,8 +77,9 @@ types! {
     Q2_0_128 = 142, (128, 34), Blocks32;
     /// PrismML's dense form of it for ternary weights: as TQ1_0, with one scale per 128.
     PTQ1_0 = 143, (128, 28), Blocks32;
-    /// TQ2_0 in a model that was not trained with one scale of activations per token. Activations have one scale
-    /// per 256 columns, as in ggml.
+    /// TQ1_0 and TQ2_0 in a model that was not trained with one scale of activations per token. Activations have one
+    /// scale per 256 columns, as in ggml.
+    TQ1_0_256 = u32::MAX - 4, (256, 54), Blocks256;
     TQ2_0_256 = u32::MAX - 3, (256, 66), Blocks256;
     /// Floats of four bits; one power of two per 32.
     MXFP4 = u32::MAX - 2, (32, 17), Blocks32;
@@ -129,6 +130,7 @@ impl DType {
     pub fn file_id(self) -> u32 {
         match self {
             DType::MXFP4 => DType::TL2 as u32,
+            DType::TQ1_0_256 => DType::TQ1_0 as u32,
             DType::TQ2_0_256 => DType::TQ2_0 as u32,
             other => other as u32,
         }
@@ -145,6 +147,12 @@ impl DType {
 
     pub fn is_ternary(self) -> bool {
         self.arithmetic() == Arithmetic::Ternary
+    }
+
+    /// Whether each 256 columns of a ternary type end with an f16 scale. The other ternary types have one scale for
+    /// each row, or for all.
+    pub fn has_scaled_blocks(self) -> bool {
+        matches!(self, Self::TQ1_0 | Self::TQ2_0)
     }
 
     /// Bytes of an `[rows, cols]` tensor; None on overflow, or if the type cannot hold that shape.

@@ -42,7 +42,7 @@ impl<'a> Activations<'a> {
 /// The activations, as tasks read them.
 pub struct Tokens<'a> {
     x: Activations<'a>,
-    /// `[tokens, cols / 256]` sums of the activations of each block, if weights are TQ2_0.
+    /// `[tokens, cols / 256]` sums of the activations of each block, if weights have `has_scaled_blocks`.
     sums: &'a [i32],
     /// The activations in the order of tiles, if the product uses tiles; else nothing.
     pub arranged: &'a [Line],
@@ -67,7 +67,7 @@ impl<'a> Tokens<'a> {
         sums: &'a mut Vec<i32>,
         arranged: &'a [Line],
     ) -> Self {
-        let scaled = parts.iter().any(|part| part.matrix.dtype == DType::TQ2_0);
+        let scaled = parts.iter().any(|part| part.matrix.dtype.has_scaled_blocks());
         let sums = grown(sums, if scaled { x.values.len() / 256 } else { 0 });
         if scaled {
             block_sums(isa, x.values, sums);
@@ -100,8 +100,8 @@ pub type Task<'a> = driver::Task<'a, Tokens<'a>>;
 ///
 /// `out` is `[x.rows.len(), stride]`. All matrices are ternary, or all are int8, and `padded` of their columns is
 /// `x.cols`. No activation may be -128; `quantize_row` never produces it. The integer dot products are exact.
-/// I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ2_0 adds `block dot * block scale` block by
-/// block in f32, and then divides by the activation scale; int8 gives `dot * (weight scale * (1 / activation scale))`.
+/// I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ1_0 and TQ2_0 add `block dot * block scale` block
+/// by block in f32, and then divide by the activation scale; int8 gives `dot * (weight scale * (1 / activation scale))`.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");

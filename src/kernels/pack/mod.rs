@@ -25,7 +25,7 @@ const ZERO: u8 = 1;
 /// Returns `m` in a layout that the kernels read. A matrix that they read as it is comes back unchanged, without a
 /// copy of its bytes. The others are packed into new memory:
 ///
-/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary` and TQ1_0 becomes TQ2_0, all without loss;
+/// - I2_S whose rows end within blocks, IQ1_BN and IQ2_BN become `Ternary`, all without loss;
 /// - TL1 and TL2 need more than the matrix: see `tl::unpack`.
 ///
 /// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source has
@@ -40,10 +40,6 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
         DType::I2S => flattened_i2s(pool, &m),
         DType::IQ1_BN => scaled_rows(pool, &m, f16_at, iq1_bn_codes),
         DType::IQ2_BN => scaled_rows(pool, &m, f32_at, iq2_bn_codes),
-        DType::TQ1_0 => from_base_3(pool, &m, &TQ1_0, DType::TQ2_0, |codes, scale, out| {
-            tq2_0_block(codes, out);
-            out[64..].copy_from_slice(scale);
-        }),
         DType::TL1 | DType::TL2 => {
             Err(Error::unsupported(format!("a {:?} matrix needs its tiling (kernel_config.ini)", m.dtype)))
         }
@@ -284,38 +280,6 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
             codes.iter_mut().zip(block).for_each(|(code, b)| *code = b >> (2 * k) & 3);
         }
     }
-}
-
-/// The parts of a block whose elements are in base 3: some bytes with as many elements each; successive elements are in
-/// successive bytes.
-type Base3Parts = [(usize, usize); 3];
-/// Blocks of 256 elements (ggml, ggml-quants.c: dequantize_row_tq1_0).
-const TQ1_0: Base3Parts = [(32, 5), (16, 5), (4, 4)];
-
-/// Converts blocks of such parts and an f16 scale. `pack` writes a block from its codes and its scale, which is kept.
-fn from_base_3(
-    pool: &Pool,
-    m: &Matrix,
-    parts: &Base3Parts,
-    to: DType,
-    pack: fn(&[u8], &[u8], &mut [u8]),
-) -> Result<Matrix> {
-    let ((elements, from_bytes), (_, to_bytes)) = (m.dtype.block(), to.block());
-    pack_rows(pool, to, (m.rows, m.cols), elements, &|row, codes: &mut [u8], out| {
-        let blocks = packed_row(m, row).chunks_exact(from_bytes);
-        for (mut block, out) in blocks.zip(out.chunks_exact_mut(to_bytes)) {
-            let mut rest = &mut *codes;
-            for &(len, each) in parts {
-                let part = block.split_off(..len).expect("as many bytes");
-                let to = rest.split_off_mut(..len * each).expect("as many elements");
-                for (n, codes) in to.chunks_exact_mut(len).enumerate() {
-                    codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, n));
-                }
-            }
-            pack(codes, block, out);
-        }
-        Ok(())
-    })
 }
 
 /// Packs 256 codes in TQ2_0's bit order (see `formats`) into the first 64 bytes of `out`.

@@ -48,9 +48,9 @@ fn q2_0_is_ternary_only_with_one_scale_a_row_and_no_value_two() {
 
 #[test]
 fn tq2_0_keeps_its_weights_in_blocks() {
-    for name in ["tq2_0", "tq1_0"] {
+    for (name, dtype) in [("tq2_0", DType::TQ2_0_256), ("tq1_0", DType::TQ1_0_256)] {
         let case = case(name);
-        let made = Matrix { dtype: DType::TQ2_0_256, ..case.load(&pool()).unwrap() };
+        let made = Matrix { dtype, ..case.load(&pool()).unwrap() };
         same_bits(&made, &case.values, name);
     }
 }

@@ -134,6 +134,11 @@ pub(super) const PTQ1_0: Block = Block { scale: 26, ..short([2, 0], None, thirds
 pub(super) const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
 pub(super) const TQ2_0: Block =
     Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
+/// As TQ2_0, whose codes have the same meaning.
+pub(super) const TQ1_0: Block =
+    Block { scale: thirds::SCALE, minimum: None, bits: [2, 0], code: thirds::code::<32>, group: None };
+pub(super) const TQ1_0_256: Block =
+    Block { scale: thirds::SCALE, code: |b, i| thirds::code::<32>(b, i) + 3, ..TQ2_0_256 };
 /// As Q3_K, whose codes are 4 above their integers where these are 1 above.
 pub(super) const TQ2_0_256: Block = Block {
     scale: 64,

@@ -42,8 +42,10 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         Q2_0_128 => ("q2_0_128", Blocks(repack::Q2_0)),
         PTQ1_0 => ("q2_0_128", Blocks(repack::PTQ1_0)),
         Q1_0 => ("q1_0", Blocks(repack::Q1_0)),
+        TQ1_0 => ("tq2_0", Blocks(repack::TQ1_0)),
         TQ2_0 => ("tq2_0", Blocks(repack::TQ2_0)),
         Q2_K => ("q2_k", Blocks(repack::Q2_K)),
+        TQ1_0_256 => ("q3_k", Blocks(repack::TQ1_0_256)),
         TQ2_0_256 => ("q3_k", Blocks(repack::TQ2_0_256)),
         Q3_K => ("q3_k", Blocks(repack::Q3_K)),
         Q4_K => ("q4_k", Blocks(repack::Q4_K)),
@@ -55,7 +57,7 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         // No kernel takes them.
         IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_NL | IQ4_XS | MXFP4 => return None,
         // The loader has converted these to other types.
-        TQ1_0 | TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
+        TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
     })
 }
 

@@ -28,17 +28,17 @@ pub fn dequantize_row(isa: Isa, m: &Matrix, row: usize, out: &mut [f32]) {
         DType::F32 => widen::<lanes::F32>(isa, source, out, source.as_ptr()),
         DType::F16 => widen::<lanes::F16>(isa, source, out, source.as_ptr()),
         DType::BF16 => widen::<lanes::BF16>(isa, source, out, source.as_ptr()),
-        DType::I2S | DType::Ternary | DType::TQ2_0 => {
+        DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 => {
             codes_of_row(m.dtype, source, out, |code| code as f32 - 1.0);
             for (n, out) in out.chunks_mut(256).enumerate() {
-                let scale = match m.dtype {
-                    DType::TQ2_0 => f16_at(&source[66 * n + 64..]),
-                    _ => row_scale(m, row),
+                let scale = match m.dtype.has_scaled_blocks() {
+                    true => scale_of_block(m.dtype, source, n),
+                    false => row_scale(m, row),
                 };
                 out.iter_mut().for_each(|out| *out *= scale);
             }
         }
-        DType::TQ1_0 | DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
+        DType::TL1 | DType::TL2 | DType::IQ1_BN | DType::IQ2_BN => {
             panic!("a {:?} matrix was not prepared", m.dtype)
         }
         blocks => decode::dequantize(blocks, source, out),
@@ -90,6 +90,11 @@ pub(in crate::kernels) fn row_scale(m: &Matrix, row: usize) -> f32 {
     f32::from_le_bytes([m.data[at], m.data[at + 1], m.data[at + 2], m.data[at + 3]])
 }
 
+/// The scale of block `n` of a row whose type `has_scaled_blocks`.
+pub(in crate::kernels) fn scale_of_block(dtype: DType, source: &[u8], n: usize) -> f32 {
+    f16_at(&source[(n + 1) * dtype.block().1 - 2..])
+}
+
 pub(in crate::kernels) fn f16_at(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
@@ -130,8 +135,12 @@ pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
 /// Writes `of(code)` for each code of a ternary row. I2_S and `Ternary` have blocks of 128 columns in 32 bytes: byte p
 /// holds columns p, p+32, p+64 and p+96, from the high bits down. TQ2_0 has blocks of 256 columns in 66 bytes: two
 /// halves of 32 bytes, where byte p holds columns p, p+32, p+64 and p+96 of its half, from the low bits up; then an
-/// f16 scale. `out` may end within the last block.
+/// f16 scale. `out` may end within the last block. TQ1_0 is in `thirds`.
 pub(super) fn codes_of_row<T>(dtype: DType, source: &[u8], out: &mut [T], of: impl Fn(u8) -> T) {
+    if dtype == DType::TQ1_0 {
+        let blocks = source.chunks_exact(thirds::BYTES).zip(out.chunks_exact_mut(256));
+        return blocks.for_each(|(block, out)| thirds::all(block, out, &of));
+    }
     for (n, out) in out.chunks_mut(128).enumerate() {
         let scaled = dtype == DType::TQ2_0;
         let half = &source[if scaled { n / 2 * 66 + n % 2 * 32 } else { n * 32 }..];

@@ -5,7 +5,7 @@
 
 pub(crate) use super::codebooks::{IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 use super::short_blocks::UNEVEN;
-use super::twos;
+use super::{thirds, twos};
 use crate::kernels::simd::bytes::{Bytes, Portable};
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::simd::wide::Wide;
@@ -133,7 +133,7 @@ macro_rules! with_super {
     ($dtype:expr, $k:ident => $call:expr) => {
         $crate::kernels::gemm::formats::super_blocks::with_super!(
             $dtype, $k => $call,
-            Q2_K Q3_K Q4_K Q5_K Q6_K TQ2_0_256 IQ4_XS IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S
+            Q2_K Q3_K Q4_K Q5_K Q6_K TQ1_0_256 TQ2_0_256 IQ4_XS IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S
         )
     };
     ($dtype:expr, $k:ident => $call:expr, $($name:ident)*) => {
@@ -272,6 +272,62 @@ super_block!(
         both(low, high)
     }
 );
+
+/// Codes in base 3 (`thirds`), an f16. Scales within the block are 1.
+#[allow(non_camel_case_types)] // the name that files and their users know
+pub(crate) struct TQ1_0_256;
+
+impl Super for TQ1_0_256 {
+    const BYTES: usize = thirds::BYTES;
+    const STEPS: usize = 8;
+    const GROUP: usize = 8;
+    const D: usize = thirds::SCALE;
+    const MIN: usize = thirds::SCALE;
+    const OFFSET: i16 = 1;
+    type Packed<B: Bytes> = ([[B; 4]; 2], B, usize);
+
+    #[inline(always)]
+    unsafe fn scales<B: Bytes>(rows: &[*const u8], at: usize) -> [[B; 4]; 2] {
+        // SAFETY: the caller's promise; sixteen bytes of a block.
+        let one = unsafe { B::columns(rows, at)[0].right::<0>(0).less(255) };
+        [[one; 4]; 2]
+    }
+
+    #[inline(always)]
+    unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Self::Packed<B> {
+        // SAFETY: the caller's promise; sixteen bytes each, within the codes of a block.
+        unsafe {
+            let [.., last] = B::columns(rows, at + 36);
+            ([B::columns(rows, at + 16 * side), B::columns(rows, at + 32)], last, side)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<B: Bytes>(&([first, second], last, side): &Self::Packed<B>, j: usize) -> [B; 8] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ([a, b], [c, d], [e, _]) =
+                (first[j].trits::<0>(), first[j].trits::<1>(), first[j].trits::<2>());
+            let (f, g) = (second[j].trits::<0>(), second[j].trits::<1>());
+            let [h, _] = second[j].trits::<2>();
+            // A side has every other trit of the second part. The last one of the second side is of the third part.
+            match side {
+                0 => [a, b, c, d, e, f[0], g[0], h],
+                _ => {
+                    let both = if j < 2 { last.trits::<0>() } else { last.trits::<1>() };
+                    [a, b, c, d, e, f[1], g[1], both[j % 2]]
+                }
+            }
+        }
+    }
+
+    #[cfg(any(test, target_arch = "x86_64"))]
+    #[inline(always)]
+    unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { thirds::lines(block) }
+    }
+}
 
 /// An f16, eight scales of six bits, less 32 (the high two bits of all, then the low four bits), and sixteen bytes of
 /// 4-bit codes for each 32 columns, the first sixteen in the low bits.

@@ -9,7 +9,7 @@ use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 use proptest::prelude::*;
 
-const TYPES: [DType; 23] = [
+const TYPES: [DType; 24] = [
     DType::Q1_0,
     DType::Q2_0,
     DType::Q2_0_128,
@@ -26,6 +26,7 @@ const TYPES: [DType; 23] = [
     DType::Q6_K,
     DType::IQ4_NL,
     DType::IQ4_XS,
+    DType::TQ1_0_256,
     DType::TQ2_0_256,
     DType::MXFP4,
     DType::IQ2_XXS,
@@ -42,6 +43,7 @@ fn halves(dtype: DType) -> &'static [usize] {
         DType::Q2_K => &[80, 82],
         DType::Q3_K => &[108],
         DType::Q6_K => &[208],
+        DType::TQ1_0_256 => &[52],
         DType::TQ2_0_256 => &[64],
         DType::PTQ1_0 => &[26],
         DType::MXFP4 => &[],

@@ -16,12 +16,12 @@ use super::{Kind, Task};
 use crate::kernels::Isa;
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Floats, Ints};
+use crate::kernels::simd::ints::{Floats, IntRegister, Ints};
 use crate::kernels::simd::lanes::{Real, Register};
 use std::hint::black_box;
 
 /// Prefetch distance: number of bytes past the corresponding place in the rows that are read next.
-const AHEAD: usize = 4096;
+pub(super) const AHEAD: usize = 4096;
 
 /// Bytes of a row that are multiplied before those of the next row, with more than `TOKENS` tokens. The matching
 /// values of eight tokens take 24 KB, which fit in the L1 cache.
@@ -159,7 +159,7 @@ fn sums_of<'a, K: Kind>(task: &Task<'a>, t: usize) -> &'a [i32] {
 
 /// The rows of a register from `first` on; past `end`, the last is repeated.
 #[inline(always)]
-fn rows_from<S: Set>(task: &Task, first: usize, end: usize) -> [*const u8; 16] {
+pub(super) fn rows_from<S: IntRegister>(task: &Task, first: usize, end: usize) -> [*const u8; 16] {
     let mut rows = [task.packed.as_ptr(); 16];
     for r in 0..S::ROWS {
         rows[r] = task.row((first + r).min(end - 1)).as_ptr();
@@ -199,9 +199,7 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
                     if K::CHOSEN
                         && let Some(ahead) = &mut self.ahead
                     {
-                        while ahead.row * self.bytes <= (from + at) * N * S::HELD {
-                            ahead.fetch::<S>();
-                        }
+                        ahead.keep_up::<S>((from + at) * N * S::HELD, self.bytes);
                     }
                     for part in (0..32).step_by(S::BYTES) {
                         self.multiply::<S, K>(at, part, &mut sums);
@@ -253,7 +251,7 @@ impl<const T: usize, const N: usize> Step<'_, T, N> {
 
 /// Rows that do not follow each other, to be prefetched meanwhile. Each row is prefetched at once, which reaches
 /// the speed of memory; prefetching several rows line by line takes twice as long.
-struct Ahead {
+pub(super) struct Ahead {
     rows: [*const u8; 16],
     row_bytes: usize,
     row: usize,
@@ -261,12 +259,20 @@ struct Ahead {
 
 impl Ahead {
     #[inline(always)]
-    fn from<S: Set>(task: &Task, first: usize, end: usize) -> Self {
+    pub(super) fn from<S: IntRegister>(task: &Task, first: usize, end: usize) -> Self {
         Self { rows: rows_from::<S>(task, first, end), row_bytes: task.row_bytes, row: 0 }
     }
 
+    /// Prefetches a row for each `bytes` that are read of `S::ROWS` rows together.
     #[inline(always)]
-    fn fetch<S: Set>(&mut self) {
+    pub(super) fn keep_up<S: IntRegister>(&mut self, bytes: usize, row_bytes: usize) {
+        while self.row * row_bytes <= bytes {
+            self.fetch::<S>();
+        }
+    }
+
+    #[inline(always)]
+    fn fetch<S: IntRegister>(&mut self) {
         S::Floats::fetch_lines(self.rows[self.row % 16], self.row_bytes);
         self.row += 1;
     }

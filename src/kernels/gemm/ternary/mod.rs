@@ -7,10 +7,11 @@ mod sets;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod thirds;
 
 use crate::base::{Error, Result};
 use crate::kernels::gemm::driver::Scratch;
-use crate::kernels::gemm::formats::{codes_of_row, f16_at, packed_row, row_scale};
+use crate::kernels::gemm::formats::{codes_of_row, packed_row, row_scale, scale_of_block, thirds as base_3};
 use crate::kernels::gemm::tokens::Task;
 use crate::kernels::pack::by_tasks;
 use crate::kernels::pool::buffer::{Line, grown};
@@ -28,11 +29,14 @@ pub fn validate(pool: &Pool, m: &Matrix) -> Result<()> {
 }
 
 fn validate_row(m: &Matrix, row: usize) -> Result<()> {
-    let (packed, scaled) = (packed_row(m, row), m.dtype == DType::TQ2_0);
-    for block in packed.chunks(if scaled { 66 } else { packed.len().max(1) }) {
-        let (codes, scale) =
-            if scaled { (&block[..64], f16_at(&block[64..])) } else { (block, row_scale(m, row)) };
-        if has_three(codes) {
+    let (packed, scaled) = (packed_row(m, row), m.dtype.has_scaled_blocks());
+    for block in packed.chunks(if scaled { m.dtype.block().1 } else { packed.len().max(1) }) {
+        let (codes, scale) = match scaled {
+            true => (&block[..block.len() - 2], scale_of_block(m.dtype, block, 0)),
+            false => (block, row_scale(m, row)),
+        };
+        // Any bytes are codes in base 3.
+        if m.dtype != DType::TQ1_0 && has_three(codes) {
             let message = format!("a {:?} matrix holds the invalid code 3 in row {row}", m.dtype);
             return Err(Error::bad_model(message));
         }
@@ -73,6 +77,7 @@ impl Task<'_> {
 pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match task.dtype {
         _ if !sweep_pays(isa, task) => run_few(isa, task, scratch),
+        DType::TQ1_0 => sweep::sweep::<Thirds<false>>(isa, task, scratch),
         DType::TQ2_0 => sweep::sweep::<Scaled>(isa, task, scratch),
         _ => sweep::sweep::<Plain>(isa, task, scratch),
     }
@@ -82,6 +87,8 @@ pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (task.dtype, task.only) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
+        (DType::TQ1_0, None) => thirds::few::<Thirds<false>>(isa, task),
+        (DType::TQ1_0, _) => thirds::few::<Thirds<true>>(isa, task),
         (DType::TQ2_0, None) => few::few::<Scaled>(isa, task),
         (DType::TQ2_0, _) => few::few::<Packing<true, true>>(isa, task),
         (_, None) => few::few::<Plain>(isa, task),
@@ -91,16 +98,22 @@ fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
 
 /// The packing of rows.
 trait Kind {
-    /// Whether each 256 columns have a scale, as in TQ2_0; otherwise each row has one scale, and is packed as in
-    /// I2_S.
+    /// Whether each 256 columns have a scale, as in TQ1_0 and TQ2_0; otherwise each row has one scale, and is packed
+    /// as in I2_S.
     const SCALED: bool;
+    /// Whether codes are packed as in TQ1_0.
+    const THIRDS: bool = false;
     /// Whether only some rows of a task are wanted. A constant, so that other products need not check it in
     /// each step.
     const CHOSEN: bool;
 
     /// Bytes of a row of `cols` columns.
     fn row_bytes(cols: usize) -> usize {
-        if Self::SCALED { cols / 256 * 66 } else { cols / 4 }
+        match (Self::THIRDS, Self::SCALED) {
+            (true, _) => cols / 256 * base_3::BYTES,
+            (_, true) => cols / 256 * 66,
+            _ => cols / 4,
+        }
     }
 }
 
@@ -113,9 +126,17 @@ impl<const SCALED: bool, const CHOSEN: bool> Kind for Packing<SCALED, CHOSEN> {
     const CHOSEN: bool = CHOSEN;
 }
 
+struct Thirds<const CHOSEN: bool>;
+
+impl<const CHOSEN: bool> Kind for Thirds<CHOSEN> {
+    const SCALED: bool = true;
+    const THIRDS: bool = true;
+    const CHOSEN: bool = CHOSEN;
+}
+
 /// Whether unpacking rows once is faster than reading them in place; the results are the same.
 fn sweep_pays(isa: Isa, task: &Task) -> bool {
-    let (tokens, scaled) = (task.x.rows.len(), task.dtype == DType::TQ2_0);
+    let (tokens, scaled) = (task.x.rows.len(), task.dtype.has_scaled_blocks());
     match isa {
         Isa::Scalar => false,
         _ if isa.has_neon() => tokens >= 4,
@@ -128,7 +149,8 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
 }
 
 mod scalar {
-    use super::{DType, Line, Scratch, Task, codes_of_row, f16_at, grown};
+    use super::{Line, Scratch, Task, codes_of_row, grown, scale_of_block};
+    use crate::kernels::DType;
 
     /// Unpacks each row once and multiplies it with all tokens.
     pub(super) fn run(task: &Task, scratch: &mut Scratch) {
@@ -141,8 +163,8 @@ mod scalar {
             codes_of_row(task.dtype, packed, codes, |code| code);
             for (t, token) in task.x.rows.iter().enumerate() {
                 let x = task.x.row(t);
-                let value = if task.dtype == DType::TQ2_0 {
-                    dot_scaled(codes, packed, x, task.x.sums(t)) / token.scale
+                let value = if task.dtype.has_scaled_blocks() {
+                    dot_scaled(task.dtype, codes, packed, x, task.x.sums(t)) / token.scale
                 } else {
                     (dot(codes, x) - token.sum) as f32 * (task.scale(row) / token.scale)
                 };
@@ -156,11 +178,11 @@ mod scalar {
     }
 
     /// `Σ over blocks of (code · x - sum) * scale`, added in f32 block by block.
-    fn dot_scaled(codes: &[u8], packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
+    fn dot_scaled(dtype: DType, codes: &[u8], packed: &[u8], x: &[i8], sums: &[i32]) -> f32 {
         let mut total = 0.0;
-        let blocks = codes.chunks_exact(256).zip(x.chunks_exact(256)).zip(packed.chunks_exact(66));
-        for (((codes, x), packed), sum) in blocks.zip(sums) {
-            total += (dot(codes, x) - sum) as f32 * f16_at(&packed[64..]);
+        let blocks = codes.chunks_exact(256).zip(x.chunks_exact(256));
+        for (n, ((codes, x), sum)) in blocks.zip(sums).enumerate() {
+            total += (dot(codes, x) - sum) as f32 * scale_of_block(dtype, packed, n);
         }
         total
     }

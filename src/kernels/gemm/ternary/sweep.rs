@@ -5,7 +5,7 @@
 
 use super::{Kind, Scratch, Task};
 use crate::kernels::Isa;
-use crate::kernels::gemm::formats::twos;
+use crate::kernels::gemm::formats::{thirds, twos};
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
@@ -57,7 +57,7 @@ by_isa!(
     /// row is repeated. Line n has the codes of the four columns from `start + 4 n` on, row by row. Also reads
     /// `scales`: those of blocks, or of the rows.
     fn unpack<K: Kind>(task: &Task, first: usize, start: usize, codes: &mut [Line], scales: &mut [[f32; ROWS]])
-        = unpack_in::<ints>
+        = unpack_in::<ints> tables if K::THIRDS
 );
 
 #[inline(always)]
@@ -77,6 +77,10 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     }
     // The address after the rows that are unpacked together.
     let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
+    if K::THIRDS {
+        // SAFETY: whole blocks of each row, as was checked; the caller has the instructions.
+        return unsafe { unpack_thirds::<I>(&rows, next, start / 256, codes, scales) };
+    }
     for (n, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let block = start / 128 + n;
         let at = if K::SCALED { block / 2 * 66 + block % 2 * 32 } else { block * 32 };
@@ -110,13 +114,46 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     }
 }
 
+/// The same for TQ1_0, from block `first` on.
+#[inline(always)]
+unsafe fn unpack_thirds<I: Ints>(
+    rows: &[*const u8; ROWS],
+    next: *const u8,
+    first: usize,
+    codes: &mut [Line],
+    scales: &mut [[f32; ROWS]],
+) {
+    let (blocks, rest) = codes.as_chunks_mut::<LINES>();
+    assert!(rest.is_empty());
+    for (block, codes) in (first..).zip(blocks) {
+        let at = block * thirds::BYTES;
+        Floats::<I>::fetch_lines(next.wrapping_add(ROWS * at), ROWS * thirds::BYTES);
+        for part in 0..ROWS / I::Register::ROWS {
+            let rows = &rows[part * I::Register::ROWS..];
+            // SAFETY: the block of each row; the caller has the instructions.
+            unsafe {
+                let to = scales[block].as_mut_ptr().add(part * I::Register::ROWS);
+                Floats::<I>::halves(rows, at + thirds::SCALE).store(to);
+                let words = thirds::words::<I::Register>(rows, at);
+                for n in 0..4 {
+                    for (half, own) in thirds::codes(&words, n).into_iter().enumerate() {
+                        for k in 0..8 {
+                            I::put(codes, 16 * n + 8 * half + k, part, own[k]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Unpacked codes of the columns from `start` on of `panels`, and the tokens from `first` on to multiply them with.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
     /// One panel after another.
     codes: &'a [Line],
-    /// The scales of TQ2_0, one panel after another, `blocks` for each.
+    /// The scales of blocks, one panel after another, `blocks` for each.
     scales: &'a [[f32; ROWS]],
     blocks: usize,
     panels: usize,
@@ -125,7 +162,7 @@ struct Step<'a> {
 }
 
 by_isa!(
-    /// Adds to the sums of `T` tokens. Each token has a line per panel: i32, or f32 for TQ2_0.
+    /// Adds to the sums of `T` tokens. Each token has a line per panel: i32, or f32 if blocks have scales.
     fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
 );
 

@@ -9,6 +9,8 @@ use crate::kernels::simd::isa::tested;
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
 use half::f16;
 
+const TYPES: [DType; 4] = [DType::I2S, DType::TQ1_0, DType::TQ2_0, DType::Ternary];
+
 struct Random(u64);
 
 impl Random {
@@ -42,6 +44,19 @@ fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) ->
             }
         }
         data.extend((0..rows).flat_map(|row| row_scale(row).to_le_bytes()));
+    } else if dtype == DType::TQ1_0 {
+        for (n, block) in codes.chunks_exact(256).enumerate() {
+            // Bytes of a part, and the first of its columns.
+            for (bytes, first) in [(32, 0), (16, 160), (4, 240)] {
+                data.extend((0..bytes).map(|m| {
+                    let end = if bytes == 4 { 256 } else { first + 5 * bytes };
+                    let digits =
+                        (0..5).map(|n| block[..end].get(first + n * bytes + m).copied().unwrap_or(0));
+                    (256 * digits.fold(0, |number, digit| 3 * number + digit as u32)).div_ceil(243) as u8
+                }));
+            }
+            data.extend(block_scale(n).to_le_bytes());
+        }
     } else {
         for (n, block) in codes.chunks_exact(256).enumerate() {
             for half in block.chunks_exact(128) {
@@ -49,10 +64,14 @@ fn pack(dtype: DType, rows: usize, cols: usize, code: &mut dyn FnMut() -> u8) ->
                     (0..32).map(|m| half[m] | half[m + 32] << 2 | half[m + 64] << 4 | half[m + 96] << 6),
                 );
             }
-            data.extend(f16::from_f32(0.01 + (n % 17) as f32 * 0.003).to_le_bytes());
+            data.extend(block_scale(n).to_le_bytes());
         }
     }
     (Matrix::new(Bytes::new(data), dtype, rows, cols).unwrap(), codes)
+}
+
+fn block_scale(n: usize) -> f16 {
+    f16::from_f32(0.01 + (n % 17) as f32 * 0.003)
 }
 
 fn row_scale(row: usize) -> f32 {
@@ -90,7 +109,7 @@ fn quant_rows(values: &[i8], cols: usize) -> Vec<QuantRow> {
 #[test]
 fn instruction_sets_threads_and_company_change_no_bit() {
     let mut random = Random(5);
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         for (cols, rows_a, rows_b) in
             [(256, 37, 3), (768, 5, 64), (2560, 33, 1), (8192, 6, 3), (8640, 5, 34), (65, 9, 2)]
         {
@@ -129,7 +148,7 @@ fn instruction_sets_threads_and_company_change_no_bit() {
 #[test]
 fn every_number_of_tokens_gives_the_same_bits() {
     let mut random = Random(21);
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         // Sizes close to the widths and depths that are unpacked at once, and one block less or more than whole
         // rounds.
         for (cols, rows) in [(256, 1), (1280, 31), (1792, 33), (2304, 47), (16384, 3), (1100, 17), (4224, 2)]
@@ -157,7 +176,7 @@ fn every_number_of_tokens_gives_the_same_bits() {
 fn is_the_product_of_the_real_weights() {
     let mut random = Random(9);
     let pool = Pool::new(2).unwrap();
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         let (m, _) = pack(dtype, 70, 512, &mut || (random.next() % 3) as u8);
         let x: Vec<f32> = (0..5 * 512).map(|_| random.next() as f32 / (1u32 << 30) as f32 - 1.0).collect();
         let mut values = vec![0i8; x.len()];
@@ -182,7 +201,7 @@ fn is_the_product_of_the_real_weights() {
 
 #[test]
 fn extremes_do_not_overflow() {
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         for cols in [2048, 8192, 16384] {
             for code in [0u8, 1, 2] {
                 let (m, _) = pack(dtype, 5, cols, &mut || code);
@@ -214,7 +233,7 @@ fn extremes_do_not_overflow() {
 #[test]
 fn dequantized_rows_are_the_codes() {
     let mut random = Random(3);
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         let cols = 768;
         let (m, codes) = pack(dtype, 4, cols, &mut || (random.next() % 3) as u8);
         let mut out = vec![0.0; cols];
@@ -224,7 +243,7 @@ fn dequantized_rows_are_the_codes() {
                 let scale = match dtype {
                     DType::I2S => 0.0371,
                     DType::Ternary => row_scale(row),
-                    _ => f16::from_f32(0.01 + ((row * cols + i) / 256 % 17) as f32 * 0.003).to_f32(),
+                    _ => block_scale((row * cols + i) / 256).to_f32(),
                 };
                 assert_eq!(out[i], (codes[row * cols + i] as f32 - 1.0) * scale, "{dtype:?} {row} {i}");
             }
@@ -235,8 +254,10 @@ fn dequantized_rows_are_the_codes() {
 #[test]
 fn invalid_codes_and_scales_are_refused() {
     let pool = Pool::new(2).unwrap();
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
-        for place in [0, 1, 255, 256, 700, 767, 768, 4 * 768 - 1] {
+    for dtype in TYPES {
+        // Any bytes are codes in base 3.
+        let some: &[_] = if dtype == DType::TQ1_0 { &[] } else { &[0, 1, 255, 256, 700, 767, 768, 3071] };
+        for &place in some {
             let mut n = 0;
             let mut code = |bad| {
                 n += 1;
@@ -252,10 +273,14 @@ fn invalid_codes_and_scales_are_refused() {
         let mut data = m.data.to_vec();
         match dtype {
             DType::I2S | DType::Ternary => data[768..772].copy_from_slice(&f32::NAN.to_le_bytes()),
+            DType::TQ1_0 => data[52..54].copy_from_slice(&f16::INFINITY.to_le_bytes()),
             _ => data[64..66].copy_from_slice(&f16::INFINITY.to_le_bytes()),
         }
         let m = Matrix::new(Bytes::new(data), dtype, 4, 768).unwrap();
         assert!(validate(&pool, &m).unwrap_err().message.contains("scale"));
+        if dtype == DType::TQ1_0 {
+            continue;
+        }
         // The only bad row among many tasks is found.
         let mut n = 0;
         let mut code = || {
@@ -271,7 +296,7 @@ fn invalid_codes_and_scales_are_refused() {
 #[test]
 fn tiles_are_the_reference() {
     let mut random = Random(11);
-    for dtype in [DType::I2S, DType::TQ2_0, DType::Ternary] {
+    for dtype in TYPES {
         for (cols, counts) in [
             (256, 1..=40),
             (128, 15..=17),
@@ -281,7 +306,7 @@ fn tiles_are_the_reference() {
             (1536, 49..=49),
             (65, 5..=5),
         ] {
-            if dtype == DType::TQ2_0 && cols % 256 != 0 || dtype == DType::I2S && cols % 128 != 0 {
+            if dtype.has_scaled_blocks() && cols % 256 != 0 || dtype == DType::I2S && cols % 128 != 0 {
                 continue;
             }
             let mut code = || (random.next() % 3) as u8;
@@ -311,11 +336,13 @@ fn tiles_are_the_reference() {
 fn gates_that_are_shut_change_no_product_that_counts() {
     let mut random = Random(78);
     let (rows, cols) = (1500, 512);
-    for likely in [1, 2, 9] {
+    for (likely, dtype) in
+        [1, 2, 9].into_iter().flat_map(|n| [DType::I2S, DType::TQ1_0].map(|dtype| (n, dtype)))
+    {
         // Values of one sign, and gates with more -1 than +1: most are shut.
         let mut gates = || if random.next() % 10 < likely { 2 } else { (random.next() % 2) as u8 };
-        let (gate, _) = pack(DType::I2S, rows, cols, &mut gates);
-        let (up, _) = pack(DType::I2S, rows, cols, &mut || (random.next() % 3) as u8);
+        let (gate, _) = pack(dtype, rows, cols, &mut gates);
+        let (up, _) = pack(dtype, rows, cols, &mut || (random.next() % 3) as u8);
         let values = activations(7, cols, || (random.next() % 90) as i8);
         let quants = quant_rows(&values, cols);
         for (tokens, isa) in (1..=FEW).flat_map(|n| tested().into_iter().map(move |isa| (n, isa))) {

@@ -98,11 +98,12 @@ pub(super) fn pays(isa: Isa, dtype: DType, tokens: usize) -> bool {
         DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => (12, 20),
         DType::Q1_0 => (11, 17),
         DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 => (12, 18),
-        DType::Q2_K | DType::Q3_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS | DType::TQ2_0_256 => (6, 6),
+        DType::Q2_K | DType::Q3_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS => (6, 6),
+        DType::TQ1_0_256 | DType::TQ2_0_256 => (6, 6),
         DType::Q4_K => (9, 9),
         // Rows of these types are decoded one by one for tiles, sixteen at once for vectors.
         DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ3_XXS | DType::IQ3_S => (64, 64),
-        DType::I2S | DType::Ternary | DType::TQ2_0 => (6, 6),
+        DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 => (6, 6),
         DType::Int8 => (8, 8),
         _ => return false,
     };

@@ -6,6 +6,7 @@
 use super::sweep::{self, At, Kind, Tile};
 use super::{LINES, SIDE, STEP, halves, in_groups, in_steps, multiply_sides};
 use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::formats::{thirds, twos};
 use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
 use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::simd::amx::Set;
@@ -61,16 +62,17 @@ unsafe fn product<S: Set>(task: &Task, scratch: &mut Scratch) {
     // SAFETY: the caller's promise.
     unsafe {
         match task.dtype {
-            DType::TQ2_0 => sweep::run::<S, Ternary<true>>(task, task.x.arranged, scratch),
-            _ => sweep::run::<S, Ternary<false>>(task, task.x.arranged, scratch),
+            DType::TQ1_0 => sweep::run::<S, Ternary<true, true>>(task, task.x.arranged, scratch),
+            DType::TQ2_0 => sweep::run::<S, Ternary<true, false>>(task, task.x.arranged, scratch),
+            _ => sweep::run::<S, Ternary<false, false>>(task, task.x.arranged, scratch),
         }
     }
 }
 
-/// If SCALED, each step has a scale, otherwise each row.
-struct Ternary<const SCALED: bool>;
+/// If SCALED, each step has a scale, otherwise each row. If THIRDS, codes are packed as in TQ1_0.
+struct Ternary<const SCALED: bool, const THIRDS: bool>;
 
-impl<const SCALED: bool> Kind for Ternary<SCALED> {
+impl<const SCALED: bool, const THIRDS: bool> Kind for Ternary<SCALED, THIRDS> {
     type X<'a> = Tokens<'a>;
     const TOKENS: usize = LINES;
     const CODES: usize = 2 * LINES;
@@ -89,17 +91,20 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
         let all = task.packed[row * row_bytes..(row + count) * row_bytes].as_ptr();
         let first = parts.start / 4;
         for (step, part) in parts.map(|part| (part / 4, part % 4)) {
-            let at = step * if SCALED { BYTES + 2 } else { BYTES };
-            let len = BYTES.min(row_bytes - at);
+            let bytes = if THIRDS { thirds::SCALE } else { BYTES };
+            let at = step * if SCALED { bytes + 2 } else { bytes };
+            let len = bytes.min(row_bytes - at);
             let (base, next) = (all.wrapping_add(at), all.wrapping_add(2 * SIDE * (row_bytes + at)));
             let codes = &mut codes[(step - first) * Self::CODES..][..Self::CODES];
             for r in part * SIDE / 2..count.min((part + 1) * SIDE / 2) {
-                S::Lanes::fetch(next.wrapping_add(r * BYTES));
+                S::Lanes::fetch(next.wrapping_add(r * bytes));
                 let to = codes[r / SIDE * LINES + r % SIDE..][..3 * SIDE + 1].as_mut_ptr();
                 // SAFETY (of all): within the rows that were sliced above, four of these lines.
                 unsafe {
-                    let w = S::Wide::first(base.add(r * row_bytes), len);
-                    let planes = [w.right::<0>(3), w.right::<2>(3), w.right::<4>(3), w.right::<6>(3)];
+                    let planes = match THIRDS {
+                        true => thirds::lines::<S::Wide>(base.add(r * row_bytes)),
+                        false => twos(S::Wide::first(base.add(r * row_bytes), len)),
+                    };
                     // TQ2_0 has the first columns in the low bits, I2_S in the high bits.
                     for (k, plane) in planes.into_iter().enumerate() {
                         plane.less(1).store(to.add(SIDE * if SCALED { k } else { 3 - k }).cast());
@@ -108,7 +113,7 @@ impl<const SCALED: bool> Kind for Ternary<SCALED> {
             }
             let r = part / 2;
             if SCALED && part % 2 == 0 && count > SIDE * r {
-                let from = base.wrapping_add(SIDE * r * row_bytes + BYTES);
+                let from = base.wrapping_add(SIDE * r * row_bytes + bytes);
                 let to = scales[(step - first) * Self::SCALES + r].0.as_mut_ptr().cast();
                 // SAFETY: two bytes after the rows' codes; a line is sixteen floats.
                 unsafe { halves::<S>(from, row_bytes, count - SIDE * r).store(to) };
