@@ -44,6 +44,8 @@ pub(crate) trait IntRegister: Bytes {
     /// Adds the two i16 of each row times the two i16 of `x`.
     unsafe fn add_pairs(self, pairs: Self, x: Self) -> Self;
     unsafe fn to_f32(self) -> Self::Floats;
+    /// The f16 in the upper half of each lane.
+    unsafe fn upper_halves(self) -> Self::Floats;
 }
 
 /// A register of floats, with as many rows as a register of sums.
@@ -333,6 +335,11 @@ mod x86 {
             };
             fn add_pairs(self, pairs: Self, x: Self) -> Self = self.add(pairs, x);
             fn to_f32(self) -> __m256 = _mm256_cvtepi32_ps(self);
+            fn upper_halves(self) -> __m256 = {
+                let halves = _mm256_srli_epi32::<16>(self);
+                let halves = _mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(halves, halves));
+                _mm256_cvtph_ps(_mm256_castsi256_si128(halves))
+            };
         }
     }
 
@@ -371,6 +378,7 @@ mod x86 {
                 true => _mm256_dpwssd_epi32(self.0, pairs.0, x.0),
             });
             fn to_f32(self) -> __m256 = self.0.to_f32();
+            fn upper_halves(self) -> __m256 = self.0.upper_halves();
         }
     }
 
@@ -396,13 +404,15 @@ mod x86 {
             };
             fn add_pairs(self, pairs: Self, x: Self) -> Self = _mm512_dpwssd_epi32(self, pairs, x);
             fn to_f32(self) -> __m512 = _mm512_cvtepi32_ps(self);
+            fn upper_halves(self) -> __m512 =
+                _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(self)));
         }
     }
 }
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
-    use super::super::neon::{dot, dot_pairs};
+    use super::super::neon::{dot, dot_pairs, halves};
     use super::{Bytes, IntRegister, Ints, Line, Operands, inlined, put};
     use std::arch::aarch64::*;
     use std::ops::Range;
@@ -543,6 +553,7 @@ mod aarch64 {
                 vreinterpretq_u8_s32(vaddq_s32(vreinterpretq_s32_u8(self), both))
             };
             fn to_f32(self) -> float32x4_t = vcvtq_f32_s32(vreinterpretq_s32_u8(self));
+            fn upper_halves(self) -> float32x4_t = halves(vshrn_n_u32::<16>(vreinterpretq_u32_u8(self)));
         }
     }
 }

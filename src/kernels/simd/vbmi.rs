@@ -117,6 +117,7 @@ impl IntRegister for Vbmi {
         fn pair(self, a: usize, b: usize, by: i16) -> Self = Self(self.0.pair(a, b, by));
         fn add_pairs(self, pairs: Self, x: Self) -> Self = Self(self.0.add_pairs(pairs.0, x.0));
         fn to_f32(self) -> __m512 = self.0.to_f32();
+        fn upper_halves(self) -> __m512 = self.0.upper_halves();
     }
 }
 

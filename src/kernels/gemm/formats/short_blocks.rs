@@ -44,6 +44,8 @@ pub(crate) trait Short {
     const SIGNED: bool = Self::BITS == 8;
     /// Offset of the scale in a block.
     const SCALE: usize = 0;
+    /// Whether that scale is also in the upper half of the second result of `words`, where it is found sooner.
+    const ENDS: bool = false;
     /// Offset of the codes in a block.
     const CODES: usize =
         2 - Self::EXPONENT as usize + 2 * Self::MINIMUMS as usize + 4 * Self::FIFTHS as usize;
@@ -70,7 +72,8 @@ pub(crate) trait Short {
         unsafe { if Self::EXPONENT { R::half_powers(rows, at) } else { R::halves(rows, at + Self::SCALE) } }
     }
 
-    /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any.
+    /// Reads all words of the block at `at` of each of ROWS rows, and the fifth bits if there are any, or the word
+    /// that ENDS.
     ///
     /// # Safety
     /// `B`'s instructions are available; the blocks can be read.
@@ -188,6 +191,7 @@ short! {
     };
     PTQ1_0: 4 of 0 bits, fifths false, offset 1, minimums false, with {
         const SCALE: usize = 26;
+        const ENDS: bool = true;
         const BYTES: usize = 28;
 
         #[inline(always)]

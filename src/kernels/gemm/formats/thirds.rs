@@ -66,17 +66,19 @@ pub(super) fn all<T>(mut block: &[u8], mut out: &mut [T], of: impl Fn(u8) -> T) 
     }
 }
 
-/// Reads the codes of the TQ1_0 block at `at` of each of ROWS rows.
+/// Reads the TQ1_0 block at `at` of each of ROWS rows: the words of its codes, and a word whose upper half is the scale.
 ///
 /// # Safety
 /// `B`'s instructions are available; the blocks can be read.
 #[inline(always)]
-pub(crate) unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 13] {
-    // SAFETY: the caller's promise; 52 bytes.
+pub(crate) unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> ([B; 13], B) {
+    // SAFETY: the caller's promise; 54 bytes.
     unsafe {
         let ([a, b, c, d], [e, f, g, h]) = (B::columns(rows, at), B::columns(rows, at + 16));
-        let ([i, j, k, l], [.., m]) = (B::columns(rows, at + 32), B::columns(rows, at + 36));
-        [a, b, c, d, e, f, g, h, i, j, k, l, m]
+        let ([i, j, k, l], [.., m, end]) = (B::columns(rows, at + 32), B::columns(rows, at + 38));
+        // The last four bytes of codes are in two words.
+        let m = m.reorder(0x8080_0302).or(end.up::<16>());
+        ([a, b, c, d, e, f, g, h, i, j, k, l, m], end)
     }
 }
 

@@ -46,8 +46,8 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
             for n in 0..task.row_bytes / F::BYTES {
                 let at = n * F::BYTES;
                 fetch::<I, 1>(task, first, at, F::BYTES, 0);
-                let d = F::scales::<Floats<I>>(rows, at);
                 let words = F::words::<I::Register>(rows, at);
+                let d = scales::<I, F>(rows, at, words.1);
                 for i in 0..F::COUNT {
                     let b = n * F::COUNT + i;
                     let (mut dots, mut values) = ([I::Register::splat(0); T], [std::ptr::null(); T]);
@@ -73,6 +73,13 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
             }
         }
     }
+}
+
+/// The scales of the blocks at `at` of each row; `end` is the second result of `words`.
+#[inline(always)]
+pub(super) unsafe fn scales<I: Ints, F: Short>(rows: &[*const u8], at: usize, end: I::Register) -> Floats<I> {
+    // SAFETY: the caller has the instructions, and blocks of each row.
+    unsafe { if F::ENDS { end.upper_halves() } else { F::scales(rows, at) } }
 }
 
 /// Adds codes · x of 32 columns.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
+use super::few::scales as scales_of;
 use super::{Scratch, Task};
 use crate::kernels::Isa;
 use crate::kernels::gemm::formats::short_blocks::Short;
@@ -101,8 +102,8 @@ pub(crate) unsafe fn fill_in<I: Ints, F: Short, const SIGNED: bool>(
             // SAFETY: block b of each row, as just checked; a line has room for as many; the caller has the
             // instructions.
             unsafe {
-                let d = F::scales::<Floats<I>>(rows, at);
                 let words = F::words::<I::Register>(rows, at);
+                let d = scales_of::<I, F>(rows, at, words.1);
                 for n in 0..F::COUNT {
                     let to =
                         |line: &mut Line| line.0.as_mut_ptr().cast::<f32>().add(part * I::Register::ROWS);

@@ -9,7 +9,7 @@ use crate::kernels::gemm::formats::{thirds, twos};
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
-use crate::kernels::simd::ints::{Floats, Ints};
+use crate::kernels::simd::ints::{Floats, IntRegister, Ints};
 use crate::kernels::simd::lanes::{Lanes, Real, Register};
 use std::hint::black_box;
 
@@ -132,9 +132,8 @@ unsafe fn unpack_thirds<I: Ints>(
             let rows = &rows[part * I::Register::ROWS..];
             // SAFETY: the block of each row; the caller has the instructions.
             unsafe {
-                let to = scales[block].as_mut_ptr().add(part * I::Register::ROWS);
-                Floats::<I>::halves(rows, at + thirds::SCALE).store(to);
-                let words = thirds::words::<I::Register>(rows, at);
+                let (words, end) = thirds::words::<I::Register>(rows, at);
+                end.upper_halves().store(scales[block].as_mut_ptr().add(part * I::Register::ROWS));
                 for n in 0..4 {
                     for (half, own) in thirds::codes(&words, n).into_iter().enumerate() {
                         for k in 0..8 {

@@ -7,7 +7,7 @@ use super::few::{AHEAD, Ahead, rows_from};
 use super::sets::TOKENS;
 use super::{Kind, Task};
 use crate::kernels::Isa;
-use crate::kernels::gemm::formats::thirds::{BYTES, SCALE, codes, words};
+use crate::kernels::gemm::formats::thirds::{BYTES, codes, words};
 use crate::kernels::simd::bytes::Bytes;
 use crate::kernels::simd::dispatch::{by_count, by_isa};
 use crate::kernels::simd::ints::{Floats, IntRegister, Ints, four};
@@ -61,11 +61,11 @@ unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(task: &Task, start: usize) {
                 for t in 0..T {
                     dots[t] = I::Register::splat(-sums[t][b]);
                 }
-                let words = words::<I::Register>(&rows, at);
+                let (words, end) = words::<I::Register>(&rows, at);
                 for n in 0..4 {
                     add::<I, T>(codes(&words, n), x, 256 * b + 64 * n, &mut dots);
                 }
-                let scale = Floats::<I>::halves(&rows, at + SCALE);
+                let scale = end.upper_halves();
                 for t in 0..T {
                     totals[t] = totals[t].add(dots[t].to_f32().mul(scale));
                 }
