@@ -35,6 +35,8 @@ pub(crate) trait Super {
     const HALVES: bool = false;
     /// Whether the type has a codebook.
     const BOOK: bool = false;
+    /// Whether codes are looked up in tables of bytes, if registers can do that.
+    const LOOKED_UP: bool = Self::BOOK;
 
     /// The bytes of one side of a block that are needed for its codes.
     type Packed<B: Bytes>: Copy;
@@ -284,6 +286,7 @@ impl Super for TQ1_0_256 {
     const D: usize = thirds::SCALE;
     const MIN: usize = thirds::SCALE;
     const OFFSET: i16 = 1;
+    const LOOKED_UP: bool = true;
     type Packed<B: Bytes> = ([[B; 4]; 2], B, usize);
 
     #[inline(always)]

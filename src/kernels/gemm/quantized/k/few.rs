@@ -13,7 +13,7 @@ use crate::kernels::simd::lanes::{Real, Register};
 
 by_isa!(
     /// Computes `task`, which has `T` tokens.
-    pub(super) fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints> tables if K::BOOK
+    pub(super) fn few<K: Super, const T: usize>(task: &Task) = few_in::<ints> tables if K::LOOKED_UP
 );
 
 #[inline(always)]

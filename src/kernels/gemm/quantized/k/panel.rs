@@ -230,7 +230,7 @@ by_isa!(
     /// Unpacks the blocks from number `from` on of sixteen rows of the task from row `first` on; past the task's end,
     /// its last row is repeated.
     fn fill<K: Super>(panel: &mut [Block], task: &Task, first: usize, from: usize)
-        = fill_in::<ints> tables if K::BOOK
+        = fill_in::<ints> tables if K::LOOKED_UP
 );
 
 #[inline(always)]
