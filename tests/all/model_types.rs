@@ -147,23 +147,29 @@ fn q2_0_is_ternary_in_the_layers_of_a_bitnet_file() {
 
 /// BitNet's and Falcon's weights are multiplied with one scale per token, in any body; others in blocks.
 #[test]
-fn tq2_0_is_multiplied_as_its_model_was_trained() {
-    let dtype = |architecture: &str, more: &[&str]| {
+fn types_with_scaled_blocks_are_multiplied_as_their_models_were_trained() {
+    let of_type = |type_id, bytes, architecture: &str, more: &[&str]| {
         let mut file = File::default().str("general.architecture", architecture);
-        file.tensors = [("blk.0.attn_q.weight", 35, vec![0x55; 66])]
+        file.tensors = [("blk.0.attn_q.weight", type_id, vec![0x55; bytes])]
             .into_iter()
             .chain(more.iter().map(|name| (*name, 0, vec![0; 4 * 256])))
             .map(|(name, type_id, data)| Tensor { name: name.into(), dims: vec![256, 1], type_id, data })
             .collect();
         let gguf = Gguf::from_bytes(Bytes::new(file.bytes()), "test file").expect("a file");
         let pool = Pool::new(1).expect("pool");
-        Checkpoint::matrix(&gguf, &pool, "blk.0.attn_q.weight", 1, 256).expect("a matrix").dtype
+        let m = Checkpoint::matrix(&gguf, &pool, "blk.0.attn_q.weight", 1, 256).expect("a matrix");
+        assert!(gguf.maps(&m.data), "it is not copied");
+        m.dtype
     };
-    for architecture in ["bitnet", "bitnet-b1.58", "llama"] {
-        assert_eq!(dtype(architecture, &[]), DType::TQ2_0, "{architecture}");
-    }
-    for architecture in ["qwen3", "gemma3"] {
-        assert_eq!(dtype(architecture, &[]), DType::TQ2_0_256, "{architecture}");
-        assert_eq!(dtype(architecture, &["blk.0.attn_q_norm_in.weight"]), DType::TQ2_0, "{architecture}");
+    for (dtype, other) in [(DType::TQ1_0, DType::TQ1_0_256), (DType::TQ2_0, DType::TQ2_0_256)] {
+        let made =
+            |architecture: &str, more: &[&str]| of_type(dtype.file_id(), dtype.block().1, architecture, more);
+        for architecture in ["bitnet", "bitnet-b1.58", "llama"] {
+            assert_eq!(made(architecture, &[]), dtype, "{architecture}");
+        }
+        for architecture in ["qwen3", "gemma3"] {
+            assert_eq!(made(architecture, &[]), other, "{architecture}");
+            assert_eq!(made(architecture, &["blk.0.attn_q_norm_in.weight"]), dtype, "{architecture}");
+        }
     }
 }

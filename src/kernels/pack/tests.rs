@@ -47,6 +47,21 @@ fn q2_0_is_ternary_only_with_one_scale_a_row_and_no_value_two() {
 }
 
 #[test]
+fn ptq1_0_is_ternary_only_with_one_scale_a_row() {
+    let mut case = case("ptq1_0");
+    let half = half::f16::from_f32(0.5).to_le_bytes();
+    case.packed.chunks_exact_mut(28).for_each(|block| block[26..].copy_from_slice(&half));
+    let m = case.matrix();
+    let mut values = vec![0.0; m.rows * m.cols];
+    values.chunks_exact_mut(m.cols).enumerate().for_each(|(row, out)| dequantize_row(isa(), &m, row, out));
+    let ternary = as_ternary(&pool(), &m).unwrap().expect("it is ternary");
+    assert_eq!(ternary.dtype, DType::Ternary);
+    same_bits(&ternary, &values, "ternary");
+    case.packed[26] ^= 1;
+    assert!(as_ternary(&pool(), &case.matrix()).unwrap().is_none());
+}
+
+#[test]
 fn tq2_0_keeps_its_weights_in_blocks() {
     for (name, dtype) in [("tq2_0", DType::TQ2_0_256), ("tq1_0", DType::TQ1_0_256)] {
         let case = case(name);

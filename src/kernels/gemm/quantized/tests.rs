@@ -1,8 +1,10 @@
 use super::{block_of, matmul};
 use crate::base::Bytes;
 use crate::kernels::gemm::blocks::Part;
+use crate::kernels::gemm::formats::decode::decode;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::gemm::tiles;
+use crate::kernels::pack::tq2_0_block;
 use crate::kernels::rows::quantize_blocks::{BlockActivations, columns_of_sum, quantize_blocks};
 use crate::kernels::simd::isa::tested;
 use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
@@ -192,6 +194,37 @@ fn agrees_with_f64() {
                 let size: f64 = terms.iter().map(|v| v.abs()).sum();
                 let got = f32::from_bits(out[t * rows + row]) as f64;
                 assert!((got - terms.iter().sum::<f64>()).abs() < 2e-6 * size, "{dtype:?} {row} {t}");
+            }
+        }
+    }
+}
+
+/// Codes in base 3 give the bits of the same codes in two bits each.
+#[test]
+fn packing_in_base_3_changes_no_bit() {
+    for (dtype, other) in [(DType::PTQ1_0, DType::Q2_0_128), (DType::TQ1_0_256, DType::TQ2_0_256)] {
+        let m = matrix(dtype, 37, 1024, 8);
+        let ((elements, bytes), at) = (dtype.block(), halves(dtype)[0]);
+        let mut data = Vec::new();
+        for block in m.data.chunks_exact(bytes) {
+            let codes = decode(dtype, block).values.map(|value| (value + 1) as u8);
+            let mut packed = [0; 64];
+            match other {
+                DType::TQ2_0_256 => tq2_0_block(&codes, &mut packed),
+                _ => packed.iter_mut().zip(codes.as_chunks::<4>().0).for_each(|(out, codes)| {
+                    *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
+                }),
+            }
+            let (packed, scale) = (&packed[..elements / 4], &block[at..at + 2]);
+            data.extend_from_slice(if other == DType::TQ2_0_256 { packed } else { scale });
+            data.extend_from_slice(if other == DType::TQ2_0_256 { scale } else { packed });
+        }
+        let two_bits = Matrix::new(Bytes::new(data), other, 37, 1024).unwrap();
+        let x = Quantized::new(block_of(dtype).unwrap(), 1024, &activations(20, 1024, 9));
+        for isa in tested() {
+            for tokens in [1, 5, 20] {
+                let [got, want] = [&m, &two_bits].map(|m| product(1, isa, &x.rows(0..tokens), &[m]));
+                assert_eq!(got, want, "{dtype:?} {isa:?} {tokens}");
             }
         }
     }

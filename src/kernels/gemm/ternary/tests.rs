@@ -172,6 +172,25 @@ fn every_number_of_tokens_gives_the_same_bits() {
     }
 }
 
+/// Codes in base 3 give the bits of the same codes in two bits each.
+#[test]
+fn packing_in_base_3_changes_no_bit() {
+    let [one, other] = [DType::TQ1_0, DType::TQ2_0].map(|dtype| {
+        let mut random = Random(33);
+        pack(dtype, 35, 1536, &mut || (random.next() % 3) as u8).0
+    });
+    let mut random = Random(34);
+    let values = activations(20, 1536, || random.next() as i8);
+    let rows = quant_rows(&values, 1536);
+    for isa in tested() {
+        for tokens in [1, 4, 20] {
+            let [got, want] =
+                [&one, &other].map(|m| product(1, isa, &values[..1536 * tokens], &rows[..tokens], &[m]));
+            assert_eq!(got, want, "{isa:?}, {tokens}");
+        }
+    }
+}
+
 #[test]
 fn is_the_product_of_the_real_weights() {
     let mut random = Random(9);
