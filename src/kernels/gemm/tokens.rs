@@ -138,13 +138,12 @@ fn look_up(
     Prepared { turned, scales, .. }: &mut Prepared,
     out: &mut [f32],
 ) -> usize {
-    let (dtype, mut done) = (parts[0].matrix.dtype, 0);
+    let (tokens, mut done) = (x.rows.len(), 0);
     let rows = parts.iter().map(|part| part.matrix.rows).sum();
-    scales.clear();
-    scales.extend(x.rows.iter().map(|row| row.scale));
-    while !tiled(isa, dtype, x.rows.len())
-        && let Some(share) = lookup::share(isa, dtype, x.rows.len() - done)
-    {
+    let tiled = tiled(isa, parts[0].matrix.dtype, tokens);
+    while !tiled && let Some(share) = lookup::share_of(isa, parts, tokens - done) {
+        let scales = grown(scales, tokens);
+        scales.iter_mut().zip(x.rows).for_each(|(scale, row)| *scale = row.scale);
         let row = |t: usize| (x.row(done + t), &scales[done + t..][..1]);
         let turned = Some(lookup::turn(pool, share, x.cols, &row, turned));
         let (tokens, out) = (share.tokens, &mut out[done * stride..(done + share.tokens) * stride]);

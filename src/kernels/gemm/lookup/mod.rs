@@ -15,6 +15,7 @@ mod tables;
 mod tests;
 mod turn;
 
+use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::driver::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::{DType, Isa};
@@ -50,8 +51,15 @@ pub struct Share {
     pub lanes: usize,
 }
 
+/// The first tokens, of `tokens`, whose products with all of `parts` are faster by look-ups.
+pub(super) fn share_of(isa: Isa, parts: &[Part], tokens: usize) -> Option<Share> {
+    let mut shares = parts.iter().map(|part| share(isa, part.matrix.dtype, tokens));
+    let first = shares.next().flatten()?;
+    shares.all(|share| share.is_some()).then_some(first)
+}
+
 /// The first tokens, of `tokens`, that are faster by look-ups.
-pub(super) fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
+fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
     let (one, two) = least(isa, dtype)?;
     let (lanes, wide) = (LANES, 2 * LANES);
     match tokens {

@@ -86,16 +86,12 @@ fn look_up(
 ) -> usize {
     let (mut done, failed) = (0, AtomicBool::new(false));
     let rows = parts.iter().map(|part| part.matrix.rows).sum();
-    let share = |tokens| {
-        let mut shares = parts.iter().map(|part| lookup::share(isa, part.matrix.dtype, tokens));
-        let first = shares.next().flatten()?;
-        shares.all(|share| share.is_some()).then_some(first)
-    };
     let tiled = parts.iter().any(|part| takes_tiles(isa, part.matrix.dtype, x));
-    while !tiled && let Some(lookup::Share { tokens, lanes }) = share(x.tokens() - done) {
+    while !tiled && let Some(share) = lookup::share_of(isa, parts, x.tokens() - done) {
         TURNED.with_borrow_mut(|turned| {
             let row = |t: usize| (x.row(done + t).0, x.row(done + t).1);
-            let turned = lookup::turn(pool, lookup::Share { tokens, lanes }, x.cols, &row, turned);
+            let turned = lookup::turn(pool, share, x.cols, &row, turned);
+            let lookup::Share { tokens, lanes } = share;
             let out = &mut out[done * stride..(done + tokens) * stride];
             let height = lookup::height(rows, pool.threads(), lanes);
             let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
@@ -108,7 +104,7 @@ fn look_up(
         if failed.load(Relaxed) {
             break;
         }
-        done += tokens;
+        done += share.tokens;
     }
     done
 }
