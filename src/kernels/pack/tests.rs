@@ -63,9 +63,11 @@ fn ptq1_0_is_ternary_only_with_one_scale_a_row() {
 
 #[test]
 fn tq2_0_keeps_its_weights_in_blocks() {
-    for (name, dtype) in [("tq2_0", DType::TQ2_0_256), ("tq1_0", DType::TQ1_0_256)] {
+    for name in ["tq2_0", "tq1_0"] {
         let case = case(name);
-        let made = Matrix { dtype, ..case.load(&pool()).unwrap() };
+        let loaded = case.load(&pool()).unwrap();
+        let dtype = if loaded.dtype == DType::TQ1_0 { DType::TQ1_0_256 } else { DType::TQ2_0_256 };
+        let made = Matrix { dtype, ..loaded };
         same_bits(&made, &case.values, name);
     }
 }

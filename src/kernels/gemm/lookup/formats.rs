@@ -2,6 +2,7 @@
 
 use super::TILE;
 use super::tables::{bits, ternary};
+pub(super) use super::thirds::{Thirds128, Thirds256};
 use crate::kernels::simd::lanes::Real;
 use crate::kernels::simd::shorts::Shorts;
 
@@ -151,17 +152,24 @@ impl Format for TQ2_0 {
     #[inline(always)]
     unsafe fn end<S: Shorts>([sum, _]: [S; 2], scale: f32, _: [*const f32; 2], totals: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe {
-            for n in (0..S::LANES).step_by(16) {
-                let so_far = S::Floats::load(totals.add(n));
-                so_far.add(sum.to_f32(n).mul(S::Floats::splat(scale))).store(totals.add(n));
-            }
-        }
+        unsafe { add_scaled(sum, scale, totals) }
     }
     #[inline(always)]
     unsafe fn product<S: Shorts>(total: *const f32, _: f32, token: *const f32) -> S::Floats {
         // SAFETY: the caller's promise.
         unsafe { S::Floats::load(total).div(S::Floats::load(token)) }
+    }
+}
+
+/// Adds the sums of 256 columns, as `ternary` does.
+#[inline(always)]
+pub(super) unsafe fn add_scaled<S: Shorts>(sum: S, scale: f32, totals: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for n in (0..S::LANES).step_by(16) {
+            let so_far = S::Floats::load(totals.add(n));
+            so_far.add(sum.to_f32(n).mul(S::Floats::splat(scale))).store(totals.add(n));
+        }
     }
 }
 
@@ -226,7 +234,12 @@ impl<const COUNT: usize> Format for Short<false, COUNT> {
 
 /// Adds the sums of twice 32 columns, as `quantized` does.
 #[inline(always)]
-unsafe fn add_blocks<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32) {
+pub(super) unsafe fn add_blocks<S: Shorts>(
+    sums: [S; 2],
+    scale: f32,
+    tokens: [*const f32; 2],
+    totals: *mut f32,
+) {
     // SAFETY: the caller's promise.
     unsafe {
         for n in (0..S::LANES).step_by(16) {
@@ -244,7 +257,8 @@ unsafe fn add_blocks<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2
 macro_rules! with_format {
     ($dtype:expr, $f:ident => $call:expr) => {
         $crate::kernels::gemm::lookup::formats::with_format!($dtype, $f => $call,
-            I2S: I2S, Ternary: I2S, TQ2_0: TQ2_0, Q1_0: Short<false, 4>, Q2_0: Short<true, 2>, Q2_0_128: Short<true, 4>)
+            I2S: I2S, Ternary: I2S, TQ1_0: Thirds256, TQ2_0: TQ2_0, Q1_0: Short<false, 4>, Q2_0: Short<true, 2>,
+            Q2_0_128: Short<true, 4>, PTQ1_0: Thirds128)
     };
     ($dtype:expr, $f:ident => $call:expr, $($name:ident: $type:ident $(<$two:literal, $count:literal>)?),*) => {
         match $dtype {

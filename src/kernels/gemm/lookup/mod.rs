@@ -13,6 +13,7 @@ mod index;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod thirds;
 mod turn;
 
 use crate::kernels::gemm::blocks::Part;
@@ -76,12 +77,12 @@ fn least(isa: Isa, dtype: DType) -> Option<(usize, usize)> {
     let dots = isa.has_avx512() || isa == Isa::AvxVnni;
     let least = match dtype {
         _ if !isa.has_avx2() && isa != Isa::Neon => return None,
-        DType::I2S | DType::Ternary | DType::TQ2_0 if dots => (14, 24),
-        DType::I2S | DType::Ternary | DType::TQ2_0 => (12, 25),
+        DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 if dots => (14, 24),
+        DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 => (12, 25),
         DType::Q1_0 if dots => (14, 23),
         DType::Q1_0 => (8, 21),
-        DType::Q2_0 | DType::Q2_0_128 if dots => (LANES + 1, 29),
-        DType::Q2_0 | DType::Q2_0_128 => (11, 24),
+        DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 if dots => (LANES + 1, 29),
+        DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 => (11, 24),
         _ => return None,
     };
     Some(least)

@@ -9,8 +9,16 @@ use crate::kernels::simd::isa::tested;
 use crate::kernels::{DType, Isa, Matrix, Pool};
 use half::f16;
 
-const TYPES: [DType; 6] =
-    [DType::I2S, DType::Ternary, DType::TQ2_0, DType::Q1_0, DType::Q2_0, DType::Q2_0_128];
+const TYPES: [DType; 8] = [
+    DType::I2S,
+    DType::Ternary,
+    DType::TQ1_0,
+    DType::TQ2_0,
+    DType::Q1_0,
+    DType::Q2_0,
+    DType::Q2_0_128,
+    DType::PTQ1_0,
+];
 
 struct Random(u64);
 
@@ -25,7 +33,8 @@ impl Random {
 fn matrix(dtype: DType, rows: usize, cols: usize, random: &mut Random) -> Matrix {
     let mut data = vec![0; dtype.byte_len(rows, cols).unwrap()];
     let codes = |random: &mut Random| (0..4).fold(0, |byte, _| byte << 2 | (random.next() % 3) as u8);
-    data.fill_with(|| if dtype == DType::Q1_0 { random.next() as u8 } else { codes(random) });
+    let any = matches!(dtype, DType::Q1_0 | DType::TQ1_0 | DType::PTQ1_0);
+    data.fill_with(|| if any { random.next() as u8 } else { codes(random) });
     let scale = |n: usize| 0.01 + (n % 19) as f32 * 0.003;
     let packed = rows * cols.div_ceil(128) * 32;
     match dtype {
@@ -36,7 +45,12 @@ fn matrix(dtype: DType, rows: usize, cols: usize, random: &mut Random) -> Matrix
             }
         }
         _ => {
-            let at = if dtype == DType::TQ2_0 { 64 } else { 0 };
+            let at = match dtype {
+                DType::TQ1_0 => 52,
+                DType::TQ2_0 => 64,
+                DType::PTQ1_0 => 26,
+                _ => 0,
+            };
             for (n, block) in data.chunks_exact_mut(dtype.block().1).enumerate() {
                 block[at..at + 2].copy_from_slice(&f16::from_f32(scale(n)).to_le_bytes());
             }

@@ -29,6 +29,7 @@ pub(crate) trait Register: Copy {
     unsafe fn down<const N: i32>(self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
     /// Eight fields of each 32 bits: bits 0 to 5, 6 to 10 and 11 to 15, times 32, then 0, and the same of the upper half.
     unsafe fn fields(from: *const u8) -> Self;
     /// Adds to as many i32.
@@ -57,6 +58,8 @@ pub(crate) trait Shorts: Copy {
     unsafe fn down<const N: i32>(self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn sub(self, other: Self) -> Self;
+    /// Products, modulo 65536.
+    unsafe fn mul(self, other: Self) -> Self;
     /// As `Register::fields`, of as many bits as there are lanes, four times.
     unsafe fn fields(from: *const u8) -> Self;
     /// Adds to as many i32.
@@ -151,6 +154,14 @@ impl<R: Register, const N: usize> Shorts for Many<R, N> {
         for i in 0..N {
             // SAFETY: the caller's promise.
             self.0[i] = unsafe { self.0[i].sub(other.0[i]) };
+        }
+        self
+    }
+    #[inline(always)]
+    unsafe fn mul(mut self, other: Self) -> Self {
+        for i in 0..N {
+            // SAFETY: the caller's promise.
+            self.0[i] = unsafe { self.0[i].mul(other.0[i]) };
         }
         self
     }

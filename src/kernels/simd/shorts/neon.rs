@@ -31,6 +31,7 @@ impl Register for int16x8_t {
         };
         fn add(self, other: Self) -> Self = vaddq_s16(self, other);
         fn sub(self, other: Self) -> Self = vsubq_s16(self, other);
+        fn mul(self, other: Self) -> Self = vmulq_s16(self, other);
         fn fields(from: *const u8) -> Self = {
             // The first field is put in the upper byte of its lane, so that all are shifted right.
             let bits = vreinterpretq_u8_u32(vdupq_n_u32(from.cast::<u32>().read_unaligned()));

@@ -36,6 +36,7 @@ impl Register for __m256i {
         fn down<const N: i32>(self) -> Self = _mm256_srli_epi16::<N>(self);
         fn add(self, other: Self) -> Self = _mm256_add_epi16(self, other);
         fn sub(self, other: Self) -> Self = _mm256_sub_epi16(self, other);
+        fn mul(self, other: Self) -> Self = _mm256_mullo_epi16(self, other);
         fn fields(from: *const u8) -> Self = {
             // The first field is put in the upper byte of its lane, so that all are shifted right: by multiplying.
             let bytes = _mm256_setr_epi8(
@@ -74,6 +75,7 @@ impl Register for __m512i {
         fn down<const N: i32>(self) -> Self = _mm512_srl_epi16(self, _mm_cvtsi32_si128(N));
         fn add(self, other: Self) -> Self = _mm512_add_epi16(self, other);
         fn sub(self, other: Self) -> Self = _mm512_sub_epi16(self, other);
+        fn mul(self, other: Self) -> Self = _mm512_mullo_epi16(self, other);
         fn fields(from: *const u8) -> Self = {
             let low = _mm512_castsi256_si512(Register::fields(from));
             _mm512_inserti64x4::<1>(low, Register::fields(from.add(8)))
