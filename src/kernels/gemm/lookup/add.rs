@@ -3,8 +3,8 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep sums in registers
 
 use super::Offsets;
-use super::formats::{Digits, Format};
 use super::index::Source;
+use super::sums::{Digits, Sums};
 use crate::kernels::Isa;
 use crate::kernels::gemm::driver::Task;
 use crate::kernels::pool::buffer::Line;
@@ -62,19 +62,23 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     /// Adds the tile, which is the first of a panel, the last, or both.
-    pub(super) fn add<F: Format>(self, isa: Isa, first: bool, last: bool) {
-        let (first, last) = (first || !F::LONG, last || !F::LONG);
-        // On a Zen 4, code for AVX2 is as fast with sixteen tokens, or faster.
-        let narrow = isa.of_256_bits();
-        match (self.tokens[0].len(), first, last) {
-            (16, false, false) => add_sixteen::<F, 0>(narrow, self),
-            (16, true, false) => add_sixteen::<F, FIRST>(narrow, self),
-            (16, false, true) => add_sixteen::<F, LAST>(narrow, self),
-            (16, true, true) => add_sixteen::<F, { FIRST | LAST }>(narrow, self),
-            (_, false, false) => add_double::<F, 0>(isa, self),
-            (_, true, false) => add_double::<F, FIRST>(isa, self),
-            (_, false, true) => add_double::<F, LAST>(isa, self),
-            (_, true, true) => add_double::<F, { FIRST | LAST }>(isa, self),
+    pub(super) fn add<F: Sums>(self, isa: Isa, first: bool, last: bool) {
+        if !F::LONG {
+            return self.add_which::<F, { FIRST | LAST }>(isa);
+        }
+        match (first, last) {
+            (false, false) => self.add_which::<F, 0>(isa),
+            (true, false) => self.add_which::<F, FIRST>(isa),
+            (false, true) => self.add_which::<F, LAST>(isa),
+            (true, true) => self.add_which::<F, { FIRST | LAST }>(isa),
+        }
+    }
+
+    fn add_which<F: Sums, const WHICH: usize>(self, isa: Isa) {
+        match self.tokens[0].len() {
+            // On a Zen 4, code for AVX2 is as fast with sixteen tokens, or faster.
+            16 => add_sixteen::<F, WHICH>(isa.of_256_bits(), self),
+            _ => add_double::<F, WHICH>(isa, self),
         }
     }
 }
@@ -84,11 +88,11 @@ const FIRST: usize = 1;
 /// Sums are added to the totals.
 const LAST: usize = 2;
 
-by_isa!(fn add_sixteen<F: Format, const WHICH: usize>(step: Step) = add_in::<sixteen>);
-by_isa!(fn add_double<F: Format, const WHICH: usize>(step: Step) = add_in::<double>);
+by_isa!(fn add_sixteen<F: Sums, const WHICH: usize>(step: Step) = add_in::<sixteen>);
+by_isa!(fn add_double<F: Sums, const WHICH: usize>(step: Step) = add_in::<double>);
 
 #[inline(always)]
-unsafe fn add_in<S: Shorts, F: Format, const WHICH: usize>(step: Step) {
+unsafe fn add_in<S: Shorts, F: Sums, const WHICH: usize>(step: Step) {
     let Step { offsets, second, tables, scales, tokens, ahead, shorts, totals } = step;
     let rows = offsets.len();
     assert!(rows.is_multiple_of(16) && scales.len() == rows);
@@ -152,11 +156,11 @@ unsafe fn look_up<S: Shorts, D: Digits>(tables: *const u8, [low, high]: [u64; 2]
 
 by_isa!(
     /// Replaces the totals of rows, `[rows, tokens]`, with their products.
-    pub(super) fn finish<F: Format>(totals: &mut [f32], scales: &[f32], token: &[f32]) = finish_in::<sixteen>
+    pub(super) fn finish<F: Sums>(totals: &mut [f32], scales: &[f32], token: &[f32]) = finish_in::<sixteen>
 );
 
 #[inline(always)]
-unsafe fn finish_in<S: Shorts, F: Format>(totals: &mut [f32], scales: &[f32], token: &[f32]) {
+unsafe fn finish_in<S: Shorts, F: Sums>(totals: &mut [f32], scales: &[f32], token: &[f32]) {
     for (totals, scale) in totals.chunks_exact_mut(token.len()).zip(scales) {
         for (totals, token) in totals.as_chunks_mut::<16>().0.iter_mut().zip(token.as_chunks::<16>().0) {
             // SAFETY: sixteen of each; the caller has the instructions.

@@ -10,6 +10,7 @@
 mod add;
 mod formats;
 mod index;
+mod sums;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -21,8 +22,9 @@ use crate::kernels::gemm::driver::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, floats, grown};
 use crate::kernels::{DType, Isa};
 use add::{Ahead, Step};
-use formats::{Digits, Format, with_format};
+use formats::{Format, with_format};
 use index::Source;
+use sums::{Digits, Sums};
 pub use turn::{Buffers, Turned, turn};
 
 /// Columns of a tile.
@@ -110,10 +112,10 @@ fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut 
     let offsets = offsets(grown(codes, in_panel * rows / 4));
     let scales = floats(grown(scales, units * rows / 16)).as_flattened_mut();
     // Tiles with a scale of their own are added two by two, so that totals are read and written half as often.
-    let together = if F::LONG { 1 } else { 2 };
-    let each = F::Digits::ENTRIES * lanes * 2 / size_of::<Line>();
+    let together = if F::Sums::LONG { 1 } else { 2 };
+    let each = <F::Sums as Sums>::Digits::ENTRIES * lanes * 2 / size_of::<Line>();
     let tables = grown(tables, together * each);
-    let shorts = grown(shorts, if F::LONG { rows * lanes } else { 0 });
+    let shorts = grown(shorts, if F::Sums::LONG { rows * lanes } else { 0 });
     for begin in (0..turned.tokens).step_by(SWEPT) {
         let blocks = begin / lanes..turned.tokens.min(begin + SWEPT).div_ceil(lanes);
         let totals = floats(grown(partial, blocks.len() * rows * lanes / 16)).as_flattened_mut();
@@ -143,7 +145,7 @@ fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut 
                         shorts,
                         totals,
                     };
-                    step.add::<F>(isa, tile == 0, last);
+                    step.add::<F::Sums>(isa, tile == 0, last);
                 }
             }
         }
@@ -151,7 +153,7 @@ fn sweep<F: Format, X>(isa: Isa, task: &Task<X>, turned: &Turned, scratch: &mut 
             (0..task.rows).zip(&mut *scales).for_each(|(row, scale)| *scale = task.scale(row));
         }
         for (block, totals) in blocks.zip(totals.chunks_exact_mut(rows * lanes)) {
-            add::finish::<F>(isa, totals, &scales[..rows], turned.scales(block, 0));
+            add::finish::<F::Sums>(isa, totals, &scales[..rows], turned.scales(block, 0));
             let tokens = block * lanes..turned.tokens.min((block + 1) * lanes);
             add::write(isa, task, tokens, lanes, totals);
         }

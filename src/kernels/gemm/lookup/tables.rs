@@ -1,6 +1,7 @@
 //! Sums of activations under all combinations of a few weights.
 
-use super::formats::{Digits, Format};
+use super::formats::Format;
+use super::sums::{Digits, Sums};
 use super::{FIELDS, TILE};
 use crate::kernels::Isa;
 use crate::kernels::pool::buffer::Line;
@@ -14,6 +15,9 @@ by_isa!(
     fn fill_double<F: Format>(columns: &[i8], start: usize, tables: &mut [Line]) = fill_in::<double>
 );
 
+/// The tables of a format.
+type Tables<F> = <<F as Format>::Sums as Sums>::Digits;
+
 /// Fills the tables of the tile whose columns begin at `start`. `columns` is `[cols, lanes]`.
 pub(super) fn fill<F: Format>(isa: Isa, lanes: usize, columns: &[i8], start: usize, tables: &mut [Line]) {
     match lanes {
@@ -24,12 +28,12 @@ pub(super) fn fill<F: Format>(isa: Isa, lanes: usize, columns: &[i8], start: usi
 
 #[inline(always)]
 unsafe fn fill_in<S: Shorts, F: Format>(columns: &[i8], start: usize, tables: &mut [Line]) {
-    assert!(size_of_val(tables) >= F::Digits::ENTRIES * S::LANES * 2);
+    assert!(size_of_val(tables) >= Tables::<F>::ENTRIES * S::LANES * 2);
     let tile = start / TILE % F::TILES;
     let unit = start - tile * TILE;
     let to = tables.as_mut_ptr().cast::<i16>();
     for field in 0..FIELDS {
-        let digits = F::Digits::FIELDS[field];
+        let digits = Tables::<F>::FIELDS[field];
         if digits == 0 {
             continue;
         }
@@ -40,7 +44,7 @@ unsafe fn fill_in<S: Shorts, F: Format>(columns: &[i8], start: usize, tables: &m
                 let column = (unit + F::column(tile, field, digit)) * S::LANES;
                 *x = S::load_i8(columns[column..column + S::LANES].as_ptr());
             }
-            F::Digits::fill(&x, digits, to.add(F::Digits::STARTS[field] * S::LANES));
+            Tables::<F>::fill(&x, digits, to.add(Tables::<F>::STARTS[field] * S::LANES));
         }
     }
 }

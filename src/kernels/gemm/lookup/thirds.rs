@@ -1,8 +1,8 @@
 //! TQ1_0 and PTQ1_0: five digits of base 3 in a byte. Field f of a tile has its columns f, f + 8, f + 16 and f + 24.
 
 use super::TILE;
-use super::formats::{Codes, Format, TQ2_0, add_blocks, add_scaled};
-use crate::kernels::simd::lanes::Real;
+use super::formats::Format;
+use super::sums::{Codes, OfBlocks, OfPanels};
 use crate::kernels::simd::shorts::Shorts;
 
 /// One digit of eight bytes, for eight neighboring columns.
@@ -25,7 +25,7 @@ const fn plane(at: usize, n: u32) -> Plane {
 type Pair = [[Plane; 2]; 4];
 
 /// Each eight columns of PTQ1_0: sixteen bytes by five digits, eight bytes by five, and two bytes by four.
-const PTQ1_0: [Pair; 2] = {
+const OF_128: [Pair; 2] = {
     let rest = Plane { at: 24, bytes: 2, powers: [1, 1, 3, 3, 9, 9, 27, 27] };
     [
         [
@@ -44,7 +44,7 @@ const PTQ1_0: [Pair; 2] = {
 };
 
 /// Each eight columns of TQ1_0: 32 bytes by five digits, sixteen bytes by five, and four bytes by four.
-const TQ1_0: [Pair; 4] = {
+const OF_256: [Pair; 4] = {
     let low = Plane { at: 48, bytes: 4, powers: [1, 1, 1, 1, 3, 3, 3, 3] };
     let high = Plane { powers: [9, 9, 9, 9, 27, 27, 27, 27], ..low };
     [
@@ -113,64 +113,34 @@ unsafe fn entries<S: Shorts>(block: *const u8, pair: &Pair) -> S {
     }
 }
 
-/// PTQ1_0.
-pub(super) struct Thirds128;
+/// Defines the `Format` of a type.
+macro_rules! thirds {
+    ($(#[$doc:meta] $name:ident: $sums:ty, $tiles:literal, $bytes:literal, $pairs:ident;)*) => {$(
+        #[$doc]
+        #[allow(non_camel_case_types)] // the names that files and their users know
+        pub(super) struct $name;
 
-impl Format for Thirds128 {
-    type Digits = Codes;
-    const TILES: usize = 4;
-    const BYTES: usize = 28;
-    const CODES: usize = 0;
-    const SCALE: Option<usize> = Some(26);
-    const LONG: bool = false;
-    #[inline(always)]
-    fn column(tile: usize, field: usize, digit: usize) -> usize {
-        TILE * tile + field + 8 * digit
-    }
-    #[inline(always)]
-    unsafe fn entries<S: Shorts>(codes: *const u8, pair: usize, _: &mut S) -> S {
-        // SAFETY: the caller's promise.
-        unsafe { entries(codes, &PTQ1_0[pair]) }
-    }
-    #[inline(always)]
-    unsafe fn end<S: Shorts>(sums: [S; 2], scale: f32, tokens: [*const f32; 2], totals: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { add_blocks(sums, scale, tokens, totals) }
-    }
-    #[inline(always)]
-    unsafe fn product<S: Shorts>(total: *const f32, _: f32, _: *const f32) -> S::Floats {
-        // SAFETY: the caller's promise.
-        unsafe { S::Floats::load(total) }
-    }
+        impl Format for $name {
+            type Sums = $sums;
+            const TILES: usize = $tiles;
+            const BYTES: usize = $bytes;
+            const SCALE: Option<usize> = Some($bytes - 2);
+            #[inline(always)]
+            fn column(tile: usize, field: usize, digit: usize) -> usize {
+                TILE * tile + field + 8 * digit
+            }
+            #[inline(always)]
+            unsafe fn entries<S: Shorts>(codes: *const u8, pair: usize, _: &mut S) -> S {
+                // SAFETY: the caller's promise.
+                unsafe { entries(codes, &$pairs[pair]) }
+            }
+        }
+    )*};
 }
 
-/// TQ1_0 with one scale of activations for each token.
-pub(super) struct Thirds256;
-
-impl Format for Thirds256 {
-    type Digits = Codes;
-    const TILES: usize = 8;
-    const BYTES: usize = 54;
-    const CODES: usize = 0;
-    const SCALE: Option<usize> = Some(52);
-    const LONG: bool = true;
-    #[inline(always)]
-    fn column(tile: usize, field: usize, digit: usize) -> usize {
-        TILE * tile + field + 8 * digit
-    }
-    #[inline(always)]
-    unsafe fn entries<S: Shorts>(codes: *const u8, pair: usize, _: &mut S) -> S {
-        // SAFETY: the caller's promise.
-        unsafe { entries(codes, &TQ1_0[pair]) }
-    }
-    #[inline(always)]
-    unsafe fn end<S: Shorts>([sum, _]: [S; 2], scale: f32, _: [*const f32; 2], totals: *mut f32) {
-        // SAFETY: the caller's promise.
-        unsafe { add_scaled(sum, scale, totals) }
-    }
-    #[inline(always)]
-    unsafe fn product<S: Shorts>(total: *const f32, scale: f32, token: *const f32) -> S::Floats {
-        // SAFETY: the caller's promise.
-        unsafe { TQ2_0::product::<S>(total, scale, token) }
-    }
+thirds! {
+    /// TQ1_0 with one scale of activations for each token.
+    TQ1_0: OfPanels, 8, 54, OF_256;
+    /// PrismML's form of it, with shorter blocks.
+    PTQ1_0: OfBlocks<Codes>, 4, 28, OF_128;
 }
