@@ -25,7 +25,7 @@ use add::{Ahead, Step};
 use formats::{Format, with_format};
 use index::Source;
 use sums::{Digits, Sums};
-pub use turn::{Buffers, Turned, turn};
+pub(super) use turn::{Buffers, Turned, turn};
 
 /// Columns of a tile.
 const TILE: usize = 32;
@@ -49,7 +49,7 @@ struct Offsets([[u64; FIELDS / 4]; 2]);
 
 /// Which tokens of a product are computed by look-ups, and how many are in a vector.
 #[derive(Clone, Copy)]
-pub struct Share {
+pub(super) struct Share {
     pub tokens: usize,
     pub lanes: usize,
 }

@@ -7,7 +7,7 @@ use crate::kernels::pool::buffer::{Line, floats, grown, grown_lines};
 
 /// Activations of blocks of `lanes` tokens. Tokens past the last have zeros.
 #[derive(Clone, Copy)]
-pub struct Turned<'a> {
+pub(crate) struct Turned<'a> {
     /// `[blocks, cols, lanes]`.
     values: &'a [i8],
     /// `[blocks, scales of a token, lanes]`: one for each token, or one for each 32 columns.
@@ -35,7 +35,7 @@ impl<'a> Turned<'a> {
 
 /// Buffers for turned activations; they grow to the largest product, and are kept.
 #[derive(Default)]
-pub struct Buffers {
+pub(crate) struct Buffers {
     values: Vec<Line>,
     scales: Vec<Line>,
 }
@@ -44,7 +44,7 @@ pub struct Buffers {
 const SPAN: usize = 512;
 
 /// Turns rows of `cols` activations, a multiple of 32. `row` returns the values and the scales of a token.
-pub fn turn<'a>(
+pub(crate) fn turn<'a>(
     pool: &Pool,
     Share { tokens, lanes }: Share,
     cols: usize,
