@@ -9,7 +9,7 @@ use crate::base::{Bytes, Error, Result, Status};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::gemm::formats::decode::decode;
 use crate::kernels::gemm::formats::panels::padded;
-use crate::kernels::gemm::formats::{f16_at, packed_row};
+use crate::kernels::gemm::formats::{f16_at, packed_row, thirds};
 use crate::kernels::simd::bytes::trit;
 use crate::kernels::{DType, Matrix, Pool, isa};
 use std::ops::Range;
@@ -43,11 +43,11 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
         DType::IQ1_BN => scaled_rows(pool, &m, f16_at, iq1_bn_codes),
         DType::IQ2_BN => scaled_rows(pool, &m, f32_at, iq2_bn_codes),
         DType::TQ1_0 | DType::PTQ1_0 if isa().has_vbmi() => Ok(m),
-        DType::TQ1_0 => from_base_3(pool, &m, &TQ1_0, DType::TQ2_0, |codes, scale, out| {
+        DType::TQ1_0 => from_base_3::<32>(pool, &m, DType::TQ2_0, |codes, scale, out| {
             tq2_0_block(codes, out);
             out[64..].copy_from_slice(scale);
         }),
-        DType::PTQ1_0 => from_base_3(pool, &m, &PTQ1_0, DType::Q2_0_128, |codes, scale, out| {
+        DType::PTQ1_0 => from_base_3::<16>(pool, &m, DType::Q2_0_128, |codes, scale, out| {
             out[..2].copy_from_slice(scale);
             for (out, codes) in out[2..].iter_mut().zip(codes.as_chunks::<4>().0) {
                 *out = codes[0] | codes[1] << 2 | codes[2] << 4 | codes[3] << 6;
@@ -295,35 +295,20 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// The parts of a block whose elements are in base 3: some bytes with as many elements each; successive elements are in
-/// successive bytes.
-type Base3Parts = [(usize, usize); 3];
-/// Blocks of 256 elements (ggml, ggml-quants.c: dequantize_row_tq1_0).
-const TQ1_0: Base3Parts = [(32, 5), (16, 5), (4, 4)];
-/// Blocks of 128 elements (github.com/PrismML-Eng/llama.cpp, pull request 148).
-const PTQ1_0: Base3Parts = [(16, 5), (8, 5), (2, 4)];
-
-/// Converts blocks of such parts and an f16 scale. `pack` writes a block from its codes and its scale, which is kept.
-fn from_base_3(
+/// Converts blocks in base 3, of that LEN (see `thirds`), and their f16 scales. `pack` writes a block from its codes and
+/// its scale, which is kept.
+fn from_base_3<const LEN: usize>(
     pool: &Pool,
     m: &Matrix,
-    parts: &Base3Parts,
     to: DType,
     pack: fn(&[u8], &[u8], &mut [u8]),
 ) -> Result<Matrix> {
     let ((elements, from_bytes), (_, to_bytes)) = (m.dtype.block(), to.block());
     pack_rows(pool, to, (m.rows, m.cols), elements, &|row, codes: &mut [u8], out| {
         let blocks = packed_row(m, row).chunks_exact(from_bytes);
-        for (mut block, out) in blocks.zip(out.chunks_exact_mut(to_bytes)) {
-            let mut rest = &mut *codes;
-            for &(len, each) in parts {
-                let part = block.split_off(..len).expect("as many bytes");
-                let to = rest.split_off_mut(..len * each).expect("as many elements");
-                for (n, codes) in to.chunks_exact_mut(len).enumerate() {
-                    codes.iter_mut().zip(part).for_each(|(code, b)| *code = trit(*b, n));
-                }
-            }
-            pack(codes, block, out);
+        for (block, out) in blocks.zip(out.chunks_exact_mut(to_bytes)) {
+            thirds::all::<LEN, _>(block, codes, |code| code);
+            pack(codes, &block[from_bytes - 2..], out);
         }
         Ok(())
     })

@@ -139,7 +139,7 @@ pub(super) fn last_of<E: Element>(source: &[u8]) -> [f32; 16] {
 pub(super) fn codes_of_row<T>(dtype: DType, source: &[u8], out: &mut [T], of: impl Fn(u8) -> T) {
     if dtype == DType::TQ1_0 {
         let blocks = source.chunks_exact(thirds::BYTES).zip(out.chunks_exact_mut(256));
-        return blocks.for_each(|(block, out)| thirds::all(block, out, &of));
+        return blocks.for_each(|(block, out)| thirds::all::<32, _>(block, out, &of));
     }
     for (n, out) in out.chunks_mut(128).enumerate() {
         let scaled = dtype == DType::TQ2_0;

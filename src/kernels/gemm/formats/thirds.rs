@@ -12,8 +12,6 @@ use crate::kernels::simd::wide::Wide;
 /// Bytes of a block of TQ1_0, and the offset of its f16 scale.
 pub(crate) const BYTES: usize = 54;
 pub(crate) const SCALE: usize = 52;
-/// LEN of TQ1_0.
-const LEN: usize = 32;
 
 /// The code of column `i` of a block.
 pub(crate) fn code<const LEN: usize>(mut block: &[u8], mut i: usize) -> u8 {
@@ -54,9 +52,13 @@ pub(super) unsafe fn of_two_bytes<B: Bytes>(word: B) -> [B; 2] {
     }
 }
 
-/// Writes `of(code)` for the 256 codes of a block of TQ1_0.
+/// Writes `of(code)` for all codes of a block: 256 of TQ1_0, whose LEN is 32, or 128 of PTQ1_0, whose LEN is 16.
 #[inline(always)]
-pub(super) fn all<T>(mut block: &[u8], mut out: &mut [T], of: impl Fn(u8) -> T) {
+pub(in crate::kernels) fn all<const LEN: usize, T>(
+    mut block: &[u8],
+    mut out: &mut [T],
+    of: impl Fn(u8) -> T,
+) {
     for (len, count) in [(LEN, 5), (LEN / 2, 5), (LEN / 8, 4)] {
         let (part, columns) = out.split_at_mut(len * count);
         for (n, out) in part.chunks_exact_mut(len).enumerate() {
@@ -134,7 +136,7 @@ pub(crate) unsafe fn lines<W: Wide>(block: *const u8) -> [W; 4] {
     let mut codes = [0; 256];
     // SAFETY (of all): the caller's promise; 52 bytes, and 32 codes at each address.
     unsafe {
-        all(std::slice::from_raw_parts(block, SCALE), &mut codes, |code| code);
+        all::<32, _>(std::slice::from_raw_parts(block, SCALE), &mut codes, |code| code);
         let at = codes.as_ptr();
         [
             W::two(at, at.add(128)),

@@ -1,11 +1,11 @@
 //! Products by look-ups of vectors, for weights of one or two bits and many tokens (Vec-LUT, arXiv 2512.06443).
 //!
-//! The lanes of a vector are sixteen tokens. For a few columns, a table has the sums of their activations under each
+//! The lanes of a vector are sixteen tokens, or 32. For a few columns, a table has the sums of their activations under each
 //! combination of weights: 81 vectors for four ternary weights. So a row adds one vector from memory for every few
 //! columns. Sums are integers, so their order does not matter; they fit i16 over 256 columns.
 //!
 //! A *tile* is 32 columns with up to eight tables, which stay in the L1 cache while all rows of a task are added. The
-//! indices of a *panel* of tiles are read from the rows first, so that only `index` knows the layouts of files.
+//! offsets of a *panel* of tiles are read from the rows first, so that only `index` knows the layouts of files.
 
 mod add;
 mod formats;

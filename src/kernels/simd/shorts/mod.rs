@@ -4,43 +4,16 @@
 //! have the instructions.
 
 #![allow(clippy::missing_safety_doc)] // said above, once
-#![allow(clippy::needless_range_loop)] // fixed ranges keep sums in registers
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use super::dispatch::inlined;
 use super::lanes::Lanes;
 
-/// A register of i16.
-pub(crate) trait Register: Copy {
-    /// Sixteen f32.
-    type Floats: Lanes;
-    const LANES: usize;
-    unsafe fn zero() -> Self;
-    unsafe fn load(from: *const i16) -> Self;
-    unsafe fn load_i8(from: *const i8) -> Self;
-    unsafe fn load_u8(from: *const u8) -> Self;
-    unsafe fn store(self, to: *mut i16);
-    unsafe fn and(self, other: Self) -> Self;
-    unsafe fn or(self, other: Self) -> Self;
-    unsafe fn up<const N: i32>(self) -> Self;
-    unsafe fn down<const N: i32>(self) -> Self;
-    unsafe fn add(self, other: Self) -> Self;
-    unsafe fn sub(self, other: Self) -> Self;
-    unsafe fn mul(self, other: Self) -> Self;
-    /// Eight fields of each 32 bits: bits 0 to 5, 6 to 10 and 11 to 15, times 32, then 0, and the same of the upper half.
-    unsafe fn fields(from: *const u8) -> Self;
-    /// Adds to as many i32.
-    unsafe fn add_to(self, sums: *mut i32);
-    /// Sixteen lanes from `first` on of some registers.
-    unsafe fn to_f32(all: &[Self], first: usize) -> Self::Floats;
-    /// Sixteen i32 as f32.
-    unsafe fn floats(from: *const i32) -> Self::Floats;
-}
-
-/// The trait that kernels are generic over: `Many` of some register.
+/// One value of 16 bits for each lane.
 pub(crate) trait Shorts: Copy {
     type Floats: Lanes;
     const LANES: usize;
@@ -60,7 +33,7 @@ pub(crate) trait Shorts: Copy {
     unsafe fn sub(self, other: Self) -> Self;
     /// Products, modulo 65536.
     unsafe fn mul(self, other: Self) -> Self;
-    /// As `Register::fields`, of as many bits as there are lanes, four times.
+    /// Eight fields of each 32 bits: bits 0 to 5, 6 to 10 and 11 to 15, times 32, then 0, and the same of the upper half.
     unsafe fn fields(from: *const u8) -> Self;
     /// Adds to as many i32.
     unsafe fn add_to(self, sums: *mut i32);
@@ -70,138 +43,58 @@ pub(crate) trait Shorts: Copy {
     unsafe fn floats(from: *const i32) -> Self::Floats;
 }
 
-/// Several registers.
+/// Twice as many lanes.
 #[derive(Clone, Copy)]
-pub(crate) struct Many<R, const N: usize>([R; N]);
+pub(crate) struct Pair<S>(S, S);
 
-macro_rules! each {
-    ($($(#[$doc:meta])* fn $name:ident $(<const $n:ident: i32>)? ($($arg:ident: $type:ty),*) = |$i:ident, $lane:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        #[inline(always)]
-        unsafe fn $name $(<const $n: i32>)? ($($arg: $type),*) -> Self {
-            // SAFETY: the caller's promise. No closures, which would not have the instructions.
-            unsafe {
-                let mut all = [R::zero(); N];
-                for $i in 0..N {
-                    let $lane = $i * R::LANES;
-                    all[$i] = $body;
-                }
-                Self(all)
-            }
-        }
-    )*};
-}
-
-impl<R: Register, const N: usize> Shorts for Many<R, N> {
-    type Floats = R::Floats;
-    const LANES: usize = N * R::LANES;
-    each! {
-        fn zero() = |i, _lane| R::zero();
-        fn load(from: *const i16) = |i, lane| R::load(from.add(lane));
-        fn load_i8(from: *const i8) = |i, lane| R::load_i8(from.add(lane));
-        fn load_u8(from: *const u8) = |i, lane| R::load_u8(from.add(lane));
-        fn fields(from: *const u8) = |i, lane| R::fields(from.add(lane / 2));
-    }
-    #[inline(always)]
-    unsafe fn store(self, to: *mut i16) {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            unsafe { self.0[i].store(to.add(i * R::LANES)) }
-        }
-    }
-    #[inline(always)]
-    unsafe fn and(mut self, other: Self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].and(other.0[i]) };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn or(mut self, other: Self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].or(other.0[i]) };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn up<const BITS: i32>(mut self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].up::<BITS>() };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn down<const BITS: i32>(mut self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].down::<BITS>() };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn add(mut self, other: Self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].add(other.0[i]) };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn sub(mut self, other: Self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].sub(other.0[i]) };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn mul(mut self, other: Self) -> Self {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            self.0[i] = unsafe { self.0[i].mul(other.0[i]) };
-        }
-        self
-    }
-    #[inline(always)]
-    unsafe fn add_to(self, sums: *mut i32) {
-        for i in 0..N {
-            // SAFETY: the caller's promise.
-            unsafe { self.0[i].add_to(sums.add(i * R::LANES)) }
-        }
-    }
-    #[inline(always)]
-    unsafe fn to_f32(self, first: usize) -> Self::Floats {
-        // SAFETY: the caller's promise.
-        unsafe { R::to_f32(&self.0, first) }
-    }
-    #[inline(always)]
-    unsafe fn floats(from: *const i32) -> Self::Floats {
-        // SAFETY: the caller's promise.
-        unsafe { R::floats(from) }
+// SAFETY of all blocks: the caller has the instructions and the memory.
+impl<S: Shorts> Shorts for Pair<S> {
+    type Floats = S::Floats;
+    const LANES: usize = 2 * S::LANES;
+    inlined! {
+        fn zero() -> Self = Self(S::zero(), S::zero());
+        fn load(from: *const i16) -> Self = Self(S::load(from), S::load(from.add(S::LANES)));
+        fn load_i8(from: *const i8) -> Self = Self(S::load_i8(from), S::load_i8(from.add(S::LANES)));
+        fn load_u8(from: *const u8) -> Self = Self(S::load_u8(from), S::load_u8(from.add(S::LANES)));
+        fn store(self, to: *mut i16) = {
+            self.0.store(to);
+            self.1.store(to.add(S::LANES));
+        };
+        fn and(self, other: Self) -> Self = Self(self.0.and(other.0), self.1.and(other.1));
+        fn or(self, other: Self) -> Self = Self(self.0.or(other.0), self.1.or(other.1));
+        fn up<const N: i32>(self) -> Self = Self(self.0.up::<N>(), self.1.up::<N>());
+        fn down<const N: i32>(self) -> Self = Self(self.0.down::<N>(), self.1.down::<N>());
+        fn add(self, other: Self) -> Self = Self(self.0.add(other.0), self.1.add(other.1));
+        fn sub(self, other: Self) -> Self = Self(self.0.sub(other.0), self.1.sub(other.1));
+        fn mul(self, other: Self) -> Self = Self(self.0.mul(other.0), self.1.mul(other.1));
+        fn fields(from: *const u8) -> Self = Self(S::fields(from), S::fields(from.add(S::LANES / 2)));
+        fn add_to(self, sums: *mut i32) = {
+            self.0.add_to(sums);
+            self.1.add_to(sums.add(S::LANES));
+        };
+        fn to_f32(self, first: usize) -> Self::Floats = match first < S::LANES {
+            true => self.0.to_f32(first),
+            false => self.1.to_f32(first - S::LANES),
+        };
+        fn floats(from: *const i32) -> Self::Floats = S::floats(from);
     }
 }
 
 /// Sixteen lanes.
 pub(crate) mod sixteen {
-    use super::Many;
     #[cfg(target_arch = "aarch64")]
-    pub(crate) type Neon = Many<super::neon::int16x8_t, 2>;
+    pub(crate) use super::neon::Neon;
     #[cfg(target_arch = "x86_64")]
-    pub(crate) type Avx2 = Many<super::x86::__m256i, 1>;
-    #[cfg(target_arch = "x86_64")]
-    pub(crate) type Avx512 = Avx2;
+    pub(crate) use super::x86::{__m256i as Avx2, __m256i as Avx512};
 }
 
 /// 32 lanes.
 pub(crate) mod double {
-    use super::Many;
+    use super::Pair;
     #[cfg(target_arch = "aarch64")]
-    pub(crate) type Neon = Many<super::neon::int16x8_t, 4>;
+    pub(crate) type Neon = Pair<super::neon::Neon>;
     #[cfg(target_arch = "x86_64")]
-    pub(crate) type Avx2 = Many<super::x86::__m256i, 2>;
+    pub(crate) type Avx2 = Pair<super::x86::__m256i>;
     #[cfg(target_arch = "x86_64")]
-    pub(crate) type Avx512 = Many<super::x86::__m512i, 1>;
+    pub(crate) use super::x86::__m512i as Avx512;
 }

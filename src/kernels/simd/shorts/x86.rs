@@ -1,6 +1,6 @@
 //! Registers of AVX2 and of AVX-512.
 
-use super::Register;
+use super::Shorts;
 use crate::kernels::simd::dispatch::inlined;
 use crate::kernels::simd::lanes::{self, Lanes};
 use std::arch::x86_64::*;
@@ -21,7 +21,7 @@ inlined! {
 }
 
 // SAFETY of all blocks: the caller has AVX2 and the memory.
-impl Register for __m256i {
+impl Shorts for __m256i {
     type Floats = lanes::Avx2;
     const LANES: usize = 16;
     inlined! {
@@ -52,15 +52,15 @@ impl Register for __m256i {
             add_eight(eight(self, false), sums);
             add_eight(eight(self, true), sums.add(8));
         };
-        fn to_f32(all: &[Self], first: usize) -> Self::Floats =
-            Self::Floats::of(|n| _mm256_cvtepi32_ps(eight(all[first / 16], n == 1)));
+        fn to_f32(self, _: usize) -> Self::Floats =
+            Self::Floats::of(|n| _mm256_cvtepi32_ps(eight(self, n == 1)));
         fn floats(from: *const i32) -> Self::Floats =
             Self::Floats::of(|n| _mm256_cvtepi32_ps(_mm256_loadu_si256(from.add(8 * n).cast())));
     }
 }
 
 // SAFETY of all blocks: the caller has AVX-512 F and BW, and the memory.
-impl Register for __m512i {
+impl Shorts for __m512i {
     type Floats = lanes::Avx512;
     const LANES: usize = 32;
     inlined! {
@@ -77,15 +77,15 @@ impl Register for __m512i {
         fn sub(self, other: Self) -> Self = _mm512_sub_epi16(self, other);
         fn mul(self, other: Self) -> Self = _mm512_mullo_epi16(self, other);
         fn fields(from: *const u8) -> Self = {
-            let low = _mm512_castsi256_si512(Register::fields(from));
-            _mm512_inserti64x4::<1>(low, Register::fields(from.add(8)))
+            let low = _mm512_castsi256_si512(Shorts::fields(from));
+            _mm512_inserti64x4::<1>(low, Shorts::fields(from.add(8)))
         };
         fn add_to(self, sums: *mut i32) = {
             add_sixteen(_mm512_cvtepi16_epi32(half(self, false)), sums);
             add_sixteen(_mm512_cvtepi16_epi32(half(self, true)), sums.add(16));
         };
-        fn to_f32(all: &[Self], first: usize) -> Self::Floats = Self::Floats::of(|_| {
-            _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(half(all[first / 32], first % 32 == 16)))
+        fn to_f32(self, first: usize) -> Self::Floats = Self::Floats::of(|_| {
+            _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(half(self, first == 16)))
         });
         fn floats(from: *const i32) -> Self::Floats =
             Self::Floats::of(|_| _mm512_cvtepi32_ps(_mm512_loadu_si512(from.cast())));
