@@ -6,7 +6,7 @@ use crate::base::{Bytes, Result};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
 use crate::kernels::pack::{self, requantize, tl};
-use crate::kernels::{Arithmetic, DType, Matrix, Pool, available, isa};
+use crate::kernels::{Arithmetic, DType, Isa, Matrix, Pool, available, isa};
 use std::path::Path;
 
 /// One tensor: its bytes in a file, and its elements.
@@ -129,15 +129,21 @@ fn only_what_no_kernel_reads_is_copied() {
     let pool = Pool::new(1).unwrap();
     for case in cases().iter().filter(|case| case.scale.is_none() || case.type_id == 36) {
         let m = case.matrix();
-        let packed = pack::prepare(&pool, m.clone()).expect(&case.name);
-        let copied = packed.data.as_ptr() != m.data.as_ptr();
-        let wanted = ["i2_s_within", "iq1_bn", "iq2_bn"].contains(&case.name.as_str());
-        assert_eq!(copied, wanted, "{}", case.name);
-        let dtype = match case.type_id {
-            _ if wanted => DType::Ternary,
-            _ => m.dtype,
-        };
-        assert_eq!(packed.dtype, dtype, "{}", case.name);
+        for isa in Isa::ALL {
+            let packed = pack::prepare_for(isa, &pool, m.clone()).expect(&case.name);
+            let dtype = match case.name.as_str() {
+                "i2_s_within" | "iq1_bn" | "iq2_bn" => DType::Ternary,
+                "tq1_0" if !isa.has_vbmi() => DType::TQ2_0,
+                "ptq1_0" if !isa.has_vbmi() => DType::Q2_0_128,
+                _ => m.dtype,
+            };
+            assert_eq!(packed.dtype, dtype, "{}", case.name);
+            let copied = packed.data.as_ptr() != m.data.as_ptr();
+            assert_eq!(copied, dtype != m.dtype, "{}", case.name);
+            if !case.name.starts_with("to_") {
+                same_bits(&packed, &case.values, &case.name);
+            }
+        }
     }
 }
 

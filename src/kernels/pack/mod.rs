@@ -11,7 +11,7 @@ use crate::kernels::gemm::formats::decode::decode;
 use crate::kernels::gemm::formats::panels::padded;
 use crate::kernels::gemm::formats::{f16_at, packed_row, thirds};
 use crate::kernels::simd::bytes::trit;
-use crate::kernels::{DType, Matrix, Pool, isa};
+use crate::kernels::{DType, Isa, Matrix, Pool, isa};
 use std::ops::Range;
 
 /// Rows per task.
@@ -33,6 +33,11 @@ const ZERO: u8 = 1;
 /// A matrix packed to `Ternary` has valid codes and finite scales; the result is `BadModel` if the source has
 /// others. The other types are left to `ternary::validate`. `OutOfMemory` if the packed matrix does not fit.
 pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
+    prepare_for(isa(), pool, m)
+}
+
+/// Like `prepare`, for a machine whose best instruction set is `isa`.
+pub(crate) fn prepare_for(isa: Isa, pool: &Pool, m: Matrix) -> Result<Matrix> {
     match m.dtype {
         DType::I2S if m.cols.is_multiple_of(128) => Ok(m),
         DType::I2S if m.cols < MIN_COLS => Err(Error::unsupported(format!(
@@ -42,7 +47,7 @@ pub fn prepare(pool: &Pool, m: Matrix) -> Result<Matrix> {
         DType::I2S => flattened_i2s(pool, &m),
         DType::IQ1_BN => scaled_rows(pool, &m, f16_at, iq1_bn_codes),
         DType::IQ2_BN => scaled_rows(pool, &m, f32_at, iq2_bn_codes),
-        DType::TQ1_0 | DType::PTQ1_0 if isa().has_vbmi() => Ok(m),
+        DType::TQ1_0 | DType::PTQ1_0 if isa.has_vbmi() => Ok(m),
         DType::TQ1_0 => from_base_3::<32>(pool, &m, DType::TQ2_0, |codes, scale, out| {
             tq2_0_block(codes, out);
             out[64..].copy_from_slice(scale);
