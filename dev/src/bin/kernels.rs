@@ -1,6 +1,6 @@
 //! Each kernel's speed as a share of the machine's limit, at the shapes of BitNet 2B-4T and Llama 3.2 1B.
 //!
-//!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME] [--turns]
+//!   cargo dev kernels -- [--quick] [--json FILE] [--threads N] [--only WORD]... [--isa NAME] [--turns] [TOKENS]...
 //!
 //! A kernel's limit is the larger of two times: reading its bytes at the measured bandwidth, or its multiply-adds at
 //! the measured rate. Both are measured before and after each round of the kernel. Its operands are not in the caches,
@@ -72,6 +72,8 @@ const KV_BLOCK: usize = 32;
 
 struct Bench<'a> {
     options: &'a Options,
+    /// Numbers of tokens.
+    tokens: &'a [usize],
     pool: &'a Pool,
     isa: Isa,
     limits: Limits<'a>,
@@ -93,11 +95,18 @@ fn lines(count: usize) -> Vec<Line> {
 }
 
 fn main() {
-    let options = Options::parse("kernels");
+    let (options, numbers) = Options::with_files("kernels");
+    let numbers: Vec<usize> = numbers.iter().map(|n| n.parse().expect("a number of tokens")).collect();
+    let tokens = match options.quick {
+        _ if !numbers.is_empty() => &numbers[..],
+        true => &QUICK_TOKENS,
+        false => &TOKENS,
+    };
     let (memory, pool) = (Memory::of_machine(), Pool::new(options.threads).expect("a pool"));
     let limits = Limits::new(&pool, &memory, options.isa);
     let mut bench = Bench {
         options: &options,
+        tokens,
         pool: &pool,
         isa: options.isa,
         limits,
@@ -188,7 +197,7 @@ impl Bench<'_> {
         let arena = Arena::new(dtype, largest.unwrap_or(0).max(self.arena_bytes));
         for &(rows, cols) in shapes {
             let Some(matrices) = arena.matrices(rows, cols) else { continue };
-            for &tokens in if self.options.quick { &QUICK_TOKENS[..] } else { &TOKENS } {
+            for &tokens in self.tokens {
                 let work = Work {
                     bytes: matrices[0].data.len() as f64,
                     multiply_adds: (rows * cols * tokens) as f64,

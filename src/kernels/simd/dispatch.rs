@@ -116,6 +116,18 @@ macro_rules! by_count {
 }
 pub(in crate::kernels) use by_count;
 
+/// As `by_count`, for up to sixteen tokens that are computed together. Each number has code of its own, so that odd
+/// ones above eight are rounded up.
+macro_rules! by_tokens {
+    ($count:expr, $t:ident, $call:expr) => {{
+        let count: usize = $count;
+        let rounded = if count > 8 { count.next_multiple_of(2) } else { count };
+        $crate::kernels::simd::dispatch::by_count!(rounded, $t in 1 2 3 4 5 6 7 8 10 12 14 16, $call,
+            else unreachable!("{count} tokens together"))
+    }};
+}
+pub(in crate::kernels) use by_tokens;
+
 /// Defines functions of a trait whose types stand for instructions. They are inlined into functions that have these
 /// instructions.
 macro_rules! inlined {

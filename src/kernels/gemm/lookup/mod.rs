@@ -76,12 +76,13 @@ fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
 /// The least numbers of tokens for which a vector of 16 and one of 32 are faster than other kernels, if there are tables
 /// for the type (on a Zen 4, weights from memory; unmeasured for NEON). A vector takes as long as all of its tokens.
 fn least(isa: Isa, dtype: DType) -> Option<(usize, usize)> {
-    let dots = isa.has_avx512() || isa == Isa::AvxVnni;
+    let (wide, dots) = (isa.has_avx512(), isa.has_avx512() || isa == Isa::AvxVnni);
     let least = match dtype {
         _ if !isa.has_avx2() && isa != Isa::Neon => return None,
+        DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 if wide => (LANES + 1, 29),
         DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 if dots => (14, 24),
         DType::I2S | DType::Ternary | DType::TQ1_0 | DType::TQ2_0 => (12, 25),
-        DType::Q1_0 if dots => (14, 23),
+        DType::Q1_0 if dots => (15, 23),
         DType::Q1_0 => (8, 21),
         DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 if dots => (LANES + 1, 29),
         DType::Q2_0 | DType::Q2_0_128 | DType::PTQ1_0 => (11, 24),

@@ -23,17 +23,21 @@ pub(super) fn fetch<I: Ints, const N: usize>(task: &Task, first: usize, at: usiz
 }
 
 by_isa!(
-    /// Computes `task`, which has `T` tokens.
+    /// Computes `task`, which has `T` tokens, or one less: then the last is repeated.
     pub(super) fn few<F: Short, const T: usize>(task: &Task) = few_in::<ints> tables if F::BITS == 0
 );
 
 #[inline(always)]
 unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
+    if const { T > 8 && I::PANELS == 1 } {
+        unreachable!("{T} tokens at once");
+    }
     let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
     for t in 0..T {
         // black_box, because a compiler that knows the distance between tokens computes addresses from it instead of
         // keeping eight addresses.
-        x[t] = if T > 2 { black_box(task.x.row(t)) } else { task.x.row(t) };
+        let token = t.min(task.x.tokens() - 1);
+        x[t] = if T > 2 { black_box(task.x.row(token)) } else { task.x.row(token) };
     }
     assert!(task.row_bytes * 32 * F::COUNT == task.x.cols * F::BYTES);
     let offset = if F::SIGNED && I::Register::UNSIGNED { 128 } else { F::OFFSET };
@@ -68,7 +72,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
                     }
                 }
             }
-            for t in 0..T {
+            for t in 0..T.min(task.x.tokens()) {
                 task.write_register(t, first, totals[t]);
             }
         }

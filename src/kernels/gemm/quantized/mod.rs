@@ -21,7 +21,7 @@ use crate::kernels::gemm::matrix::Arithmetic;
 use crate::kernels::gemm::tiles;
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
-use crate::kernels::simd::dispatch::by_count;
+use crate::kernels::simd::dispatch::by_tokens;
 use crate::kernels::{DType, Isa, Pool, available};
 use planes::Order;
 use std::cell::RefCell;
@@ -169,21 +169,24 @@ fn run(isa: Isa, task: &Task, arranged: &[Arranged; 4], scratch: &mut Scratch) {
         _ if tiled => unsafe { tiles::run(task, arranged.tiles, scratch) },
         Arithmetic::Blocks256 => k::run(of_width(isa, dtype, tokens), task, scratch),
         _ => with_short!(dtype, F => match tokens {
-            _ if tokens > most_in_place::<F>() => sweep::sweep::<F>(isa, task, scratch),
+            _ if tokens > most_in_place::<F>(isa) => sweep::sweep::<F>(isa, task, scratch),
             _ => {
                 let isa = of_width(isa, dtype, tokens);
-                by_count!(tokens, T in 1 2 3 4 5 6 7 8, few::few::<F, T>(isa, task), else ())
+                by_tokens!(tokens, T, few::few::<F, T>(isa, task))
             }
         }),
     }
 }
 
 /// Maximum number of tokens for which reading short blocks in place is faster than unpacking rows once. Unpacking pays
-/// later for codes that fill their bytes, and for bytes with many codes, which take little work to unpack.
-const fn most_in_place<F: Short>() -> usize {
+/// earlier with few registers, later for codes that fill their bytes, and for bytes with many codes, which take little
+/// work to unpack.
+fn most_in_place<F: Short>(isa: Isa) -> usize {
     match F::BITS {
-        8 => 4,
-        4 => 3,
+        8 if !isa.has_avx512() => 4,
+        4 if !isa.has_avx512() => 3,
+        4 | 8 => 16,
+        _ if isa.has_avx512() => 14,
         _ => 8,
     }
 }

@@ -150,7 +150,7 @@ unsafe fn group<S: Set, K: Kind, const T: usize, const N: usize>(
 
 /// Sums of the values of token `t`: of each block, or of all.
 #[inline(always)]
-fn sums_of<'a, K: Kind>(task: &Task<'a>, t: usize) -> &'a [i32] {
+pub(super) fn sums_of<'a, K: Kind>(task: &Task<'a>, t: usize) -> &'a [i32] {
     match K::SCALED {
         true => task.x.sums(t),
         false => std::slice::from_ref(&task.x.rows[t].sum),

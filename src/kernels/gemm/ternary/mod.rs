@@ -3,11 +3,11 @@
 mod columns;
 mod few;
 mod gated;
+mod lanes;
 mod sets;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod thirds;
 
 use crate::base::{Error, Result};
 use crate::kernels::gemm::driver::Scratch;
@@ -75,7 +75,10 @@ impl Task<'_> {
 
 /// Computes `task` without tiles.
 pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
+    let tokens = task.x.rows.len();
     match task.dtype {
+        DType::I2S | DType::Ternary if isa.has_avx512() && tokens >= 5 => lanes::run::<Plain>(isa, task),
+        DType::TQ2_0 if isa.has_avx512() && tokens >= 2 => lanes::run::<Scaled>(isa, task),
         _ if !sweep_pays(isa, task) => run_few(isa, task, scratch),
         DType::TQ1_0 => sweep::sweep::<Thirds<false>>(isa, task, scratch),
         DType::TQ2_0 => sweep::sweep::<Scaled>(isa, task, scratch),
@@ -87,8 +90,8 @@ pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
 fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (task.dtype, task.only) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
-        (DType::TQ1_0, None) => thirds::few::<Thirds<false>>(isa, task),
-        (DType::TQ1_0, _) => thirds::few::<Thirds<true>>(isa, task),
+        (DType::TQ1_0, None) => lanes::run::<Thirds<false>>(isa, task),
+        (DType::TQ1_0, _) => lanes::run::<Thirds<true>>(isa, task),
         (DType::TQ2_0, None) => few::few::<Scaled>(isa, task),
         (DType::TQ2_0, _) => few::few::<Packing<true, true>>(isa, task),
         (_, None) => few::few::<Plain>(isa, task),
@@ -143,7 +146,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
         // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
         // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,
-        _ if isa.has_avx512() => tokens >= if scaled { 5 } else { 8 },
+        _ if isa.has_avx512() => false,
         _ => tokens >= if scaled { 5 } else { 13 },
     }
 }

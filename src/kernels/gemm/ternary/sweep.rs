@@ -15,40 +15,36 @@ use std::hint::black_box;
 
 /// Weight rows per panel.
 const ROWS: usize = 16;
-/// Number of columns that all panels hold together: their codes take half of the L1 cache. A multiple of 512.
+/// Number of columns that a panel holds: its codes take half of the L1 cache. A multiple of 512.
 const DEPTH: usize = 1024;
 /// Number of lines in 256 columns; an i16 holds the sum of their products, 2 * 2 * 128 each.
 const LINES: usize = 64;
 
+/// Number of tokens that share the loads of codes.
+const AT_ONCE: usize = 4;
+
 /// Computes `task` with any number of tokens, with an instruction set that is not `Scalar`.
 pub(super) fn sweep<K: Kind>(isa: Isa, task: &Task, scratch: &mut Scratch) {
     let (cols, tokens) = (task.x.cols, task.x.rows.len());
-    // Maximum numbers of panels that share the loads of tokens, and of tokens that share the loads of codes.
-    let (most, at_once) = if isa.has_avx512() { (2, 8) } else { (1, 4) };
-    let at_once = tokens.div_ceil(tokens.div_ceil(at_once));
-    let depth = (DEPTH / most).min(cols);
-    let codes = grown(&mut scratch.codes, most * depth / 4);
-    let partial = grown(&mut scratch.partial, most * tokens);
+    let at_once = tokens.div_ceil(tokens.div_ceil(AT_ONCE));
+    let depth = DEPTH.min(cols);
+    let codes = grown(&mut scratch.codes, depth / 4);
+    let partial = grown(&mut scratch.partial, tokens);
     let blocks = if K::SCALED { cols / 256 } else { 1 };
-    let scales = floats(grown(&mut scratch.scales, most * blocks));
-    for first in (0..task.rows).step_by(most * ROWS) {
-        let panels = most.min((task.rows - first).div_ceil(ROWS));
-        let partial = &mut partial[..panels * tokens];
-        for (partial, token) in partial.chunks_exact_mut(panels).zip(task.x.rows) {
-            partial.fill(if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) });
+    let scales = floats(grown(&mut scratch.scales, blocks));
+    for first in (0..task.rows).step_by(ROWS) {
+        for (partial, token) in partial.iter_mut().zip(task.x.rows) {
+            *partial = if K::SCALED { Line::default() } else { Line::of_i32(-token.sum) };
         }
         for start in (0..cols).step_by(depth) {
-            let codes = &mut codes[..panels * depth.min(cols - start) / 4];
-            let each = codes.chunks_exact_mut(codes.len() / panels).zip(scales.chunks_exact_mut(blocks));
-            for (p, (codes, scales)) in each.enumerate() {
-                unpack::<K>(isa, task, first + p * ROWS, start, codes, scales);
-            }
-            for (n, partial) in partial.chunks_mut(at_once * panels).enumerate() {
-                let step = Step { task, codes, scales, blocks, panels, start, first: n * at_once };
-                by_count!(partial.len() / panels, T in 1 2 3 4 5 6 7 8, tile::<K, T>(isa, step, partial), else unreachable!());
+            let codes = &mut codes[..depth.min(cols - start) / 4];
+            unpack::<K>(isa, task, first, start, codes, scales);
+            for (n, partial) in partial.chunks_mut(at_once).enumerate() {
+                let step = Step { task, codes, scales, start, first: n * at_once };
+                by_count!(partial.len(), T in 1 2 3 4, add::<K, T>(isa, step, partial), else unreachable!());
             }
         }
-        finish::<K>(isa, task, first, panels, scales, partial);
+        finish::<K>(isa, task, first, scales, partial);
     }
 }
 
@@ -75,8 +71,7 @@ unsafe fn unpack_in<I: Ints, K: Kind>(
     if !K::SCALED && start == 0 {
         task.scales(first, &mut scales[0]);
     }
-    // The address after the rows that are unpacked together.
-    let next = rows[0].wrapping_add(I::PANELS * ROWS * task.row_bytes);
+    let next = rows[0].wrapping_add(ROWS * task.row_bytes);
     if K::THIRDS {
         // SAFETY: whole blocks of each row, as was checked; the caller has the instructions.
         return unsafe { unpack_thirds::<I>(&rows, next, start / 256, codes, scales) };
@@ -146,84 +141,56 @@ unsafe fn unpack_thirds<I: Ints>(
     }
 }
 
-/// Unpacked codes of the columns from `start` on of `panels`, and the tokens from `first` on to multiply them with.
+/// Unpacked codes of the columns from `start` on, and the tokens from `first` on to multiply them with.
 #[derive(Clone, Copy)]
 struct Step<'a> {
     task: &'a Task<'a>,
-    /// One panel after another.
     codes: &'a [Line],
-    /// The scales of blocks, one panel after another, `blocks` for each.
+    /// The scales of blocks.
     scales: &'a [[f32; ROWS]],
-    blocks: usize,
-    panels: usize,
     start: usize,
     first: usize,
 }
 
 by_isa!(
-    /// Adds to the sums of `T` tokens. Each token has a line per panel: i32, or f32 if blocks have scales.
-    fn tile<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = tile_in::<ints>
+    /// Adds to the sums of `T` tokens. Each token has a line: i32, or f32 if blocks have scales.
+    fn add<K: Kind, const T: usize>(step: Step, partial: &mut [Line]) = add_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn tile_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [Line]) {
-    // SAFETY: the caller has the instructions.
-    unsafe {
-        match step.panels {
-            1 if T <= 4 || I::PANELS == 2 => add::<I, K, T, 1>(step, partial),
-            2 if I::PANELS == 2 => add::<I, K, T, 2>(step, partial),
-            panels => unreachable!("{panels} panels, {T} tokens"),
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, partial: &mut [Line]) {
-    let Step { task, codes, scales, blocks, start, first, .. } = step;
-    let lines = codes.len() / P;
-    let partial = partial.as_chunks_mut::<P>().0.first_chunk_mut::<T>().expect("lines for each token");
-    let (mut x, mut panels) = ([std::ptr::null(); T], [codes.as_ptr(); P]);
+unsafe fn add_in<I: Ints, K: Kind, const T: usize>(step: Step, partial: &mut [Line]) {
+    let Step { task, codes, scales, start, first } = step;
+    let partial = partial.first_chunk_mut::<T>().expect("a line for each token");
+    let mut x = [std::ptr::null(); T];
     for t in 0..T {
         // black_box, because a compiler that knows the distance between tokens computes addresses from it instead of
-        // keeping eight addresses.
-        x[t] = black_box(task.x.row(first + t)[start..start + 4 * lines].as_ptr());
+        // keeping them.
+        x[t] = black_box(task.x.row(first + t)[start..start + 4 * codes.len()].as_ptr());
     }
     // SAFETY: four values for each line of codes at each x; a line is sixteen numbers; the caller has the
     // instructions.
     unsafe {
-        for p in 0..P {
-            panels[p] = panels[p].add(p * lines);
-        }
-        let mut sums = [[I::zero(); P]; T];
-        for from in (0..lines).step_by(LINES) {
-            let count = LINES.min(lines - from);
+        let mut sums = [[I::zero()]; T];
+        for from in (0..codes.len()).step_by(LINES) {
+            let count = LINES.min(codes.len() - from);
+            let block = (start + 4 * from) / 256;
             for t in 0..T {
-                for p in 0..P {
-                    if K::SCALED {
-                        sums[t][p] = I::splat(-task.x.sums(first + t)[(start + 4 * from) / 256]);
-                    } else if from == 0 {
-                        sums[t][p] = I::load(partial[t][p].0.as_ptr().cast());
-                    }
+                if K::SCALED {
+                    sums[t] = [I::splat(-task.x.sums(first + t)[block])];
+                } else if from == 0 {
+                    sums[t] = [I::load(partial[t].0.as_ptr().cast())];
                 }
             }
-            let (mut at, mut w) = (x, panels);
+            let at = x.map(|x| x.add(4 * from));
+            I::add_lines::<false, T, 1>(&mut sums, 1, count, [codes.as_ptr().add(from)], at);
             for t in 0..T {
-                at[t] = x[t].add(4 * from);
-            }
-            for p in 0..P {
-                w[p] = panels[p].add(from);
-            }
-            I::add_lines::<false, T, P>(&mut sums, 1, count, w, at);
-            for t in 0..T {
-                for p in 0..P {
-                    let to = &mut partial[t][p];
-                    if K::SCALED {
-                        let scale = I::Lanes::load(scales[p * blocks + (start + 4 * from) / 256].as_ptr());
-                        let so_far = I::Lanes::load(to.0.as_ptr().cast());
-                        so_far.add(sums[t][p].to_f32().mul(scale)).store(to.0.as_mut_ptr().cast());
-                    } else if from + count == lines {
-                        sums[t][p].store(to.0.as_mut_ptr().cast());
-                    }
+                let ([sum], to) = (sums[t], &mut partial[t]);
+                if K::SCALED {
+                    let so_far = I::Lanes::load(to.0.as_ptr().cast());
+                    let total = so_far.add(sum.to_f32().mul(I::Lanes::load(scales[block].as_ptr())));
+                    total.store(to.0.as_mut_ptr().cast());
+                } else if from + count == codes.len() {
+                    sum.store(to.0.as_mut_ptr().cast());
                 }
             }
         }
@@ -232,30 +199,22 @@ unsafe fn add<I: Ints, K: Kind, const T: usize, const P: usize>(step: Step, part
 
 by_isa!(
     /// Writes the outputs of the rows from `first` on; `partial` has the sums over all columns.
-    fn finish<K: Kind>(task: &Task, first: usize, panels: usize, scales: &[[f32; ROWS]], partial: &[Line])
-        = finish_in::<ints>
+    fn finish<K: Kind>(task: &Task, first: usize, scales: &[[f32; ROWS]], partial: &[Line]) = finish_in::<ints>
 );
 
 #[inline(always)]
-unsafe fn finish_in<I: Ints, K: Kind>(
-    task: &Task,
-    first: usize,
-    panels: usize,
-    scales: &[[f32; ROWS]],
-    partial: &[Line],
-) {
-    for (n, line) in partial.iter().enumerate() {
-        let (t, p) = (n / panels, n % panels);
+unsafe fn finish_in<I: Ints, K: Kind>(task: &Task, first: usize, scales: &[[f32; ROWS]], partial: &[Line]) {
+    for (t, line) in partial.iter().enumerate() {
         let (from, mut values) = (line.0.as_ptr(), [0.0; ROWS]);
         // SAFETY: sixteen numbers each; the caller has the instructions.
         unsafe {
             let token = I::Lanes::splat(task.x.rows[t].scale);
             let value = match K::SCALED {
                 true => I::Lanes::load(from.cast()).div(token),
-                false => I::load(from.cast()).to_f32().mul(I::Lanes::load(scales[p].as_ptr()).div(token)),
+                false => I::load(from.cast()).to_f32().mul(I::Lanes::load(scales[0].as_ptr()).div(token)),
             };
             value.store(values.as_mut_ptr());
         }
-        task.write_array(t, first + p * ROWS, &values);
+        task.write_array(t, first, &values);
     }
 }
