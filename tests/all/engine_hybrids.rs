@@ -328,5 +328,5 @@ fn one_thing_drafts() {
         Engine::create(config).err().unwrap().message
     };
     assert!(refused(load(true), Some(load(false))).contains("choose one"));
-    assert!(refused(load(false), Some(load(true))).contains("recurrent layers or mtp"));
+    assert!(refused(load(false), Some(load(true))).contains("draft_model was opened with mtp"));
 }

@@ -47,10 +47,14 @@ impl fmt::Display for MemoryPlan {
              {blocks} blocks of {kv_type:?}, {limit}"
         )?;
         match states {
-            StatePlan { slots: 0, .. } => Ok(()),
+            StatePlan { slots: 0, drafting: 0, .. } => return Ok(()),
             StatePlan { slots, running, bytes, .. } => {
-                write!(f, ", {bytes} for {slots} states, {running} of them of running sequences at most")
+                write!(f, ", {bytes} for {slots} states, {running} of them of running sequences at most")?
             }
+        }
+        match states.drafting {
+            0 => Ok(()),
+            sequences => write!(f, ", and a draft model's of {sequences} sequences"),
         }
     }
 }
@@ -356,7 +360,10 @@ impl Need {
         shape: StateShape,
         claimed: u64,
     ) -> Result<(StatePlan, usize)> {
-        let states = StatePlan::new(config, shape, self.left(claimed), self.kv_of_one(), self.block)?;
+        let draft = config.draft_model.as_ref().map(|draft| draft.model.state_shape()).unwrap_or_default();
+        let (left, kv) = (self.left(claimed), self.kv_of_one());
+        let states = StatePlan::new(config, shape, left, kv, self.block)?;
+        let states = states.with_draft(config, draft, left, kv, self.block)?;
         self.states = states.bytes;
         Ok((states, self.blocks(claimed)?))
     }

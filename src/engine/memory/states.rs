@@ -15,7 +15,9 @@ pub(crate) struct StatePlan {
     pub running: usize,
     /// Maximum number of drafted rows of a step.
     pub drafted: usize,
-    /// Bytes of all slots, and of the data kept for drafted rows.
+    /// Sequences whose states a draft model keeps.
+    pub drafting: usize,
+    /// Bytes of all slots, of the data kept for drafted rows, and of the draft model's states.
     pub bytes: u64,
 }
 
@@ -28,11 +30,14 @@ impl Add for StatePlan {
             slots: self.slots + other.slots,
             running: self.running + other.running,
             drafted: self.drafted + other.drafted,
+            drafting: self.drafting + other.drafting,
             bytes: self.bytes + other.bytes,
         }
     }
 }
 
+/// Slots of a draft model for a sequence: a state after certain tokens, and one that goes on through drafts.
+pub(crate) const DRAFT_SLOTS: usize = 2;
 /// Sequences that draft in one step with the maximum depth. More of them draft less.
 const DRAFTING: usize = 4;
 /// Snapshots if the configuration does not say: as many as sequences run, and at least these.
@@ -75,7 +80,40 @@ impl StatePlan {
         let slots = wanted.min(fits);
         // A third is kept for snapshots before fewer sequences run.
         let running = batch.min((slots - (slots / 3).min(snapshots)).max(1));
-        Ok(Self { slots, running, drafted, bytes: slots as u64 * slot + rows })
+        Ok(Self { slots, running, drafted, drafting: 0, bytes: slots as u64 * slot + rows })
+    }
+
+    /// Adds the states of a draft model, for as many sequences as run. They take at most half of what the states of the
+    /// model leave of `room`, and leave `kv` bytes, unless those of a single sequence need more. `MemoryLimit` if these and
+    /// one block do not fit.
+    pub(crate) fn with_draft(
+        self,
+        config: &EngineConfig,
+        shape: StateShape,
+        room: u64,
+        kv: u64,
+        block: u64,
+    ) -> Result<Self> {
+        if shape.is_empty() {
+            return Ok(self);
+        }
+        let slots = shape.slot_bytes().and_then(|bytes| bytes.checked_mul(DRAFT_SLOTS));
+        let sequence = slots.unwrap_or(usize::MAX) as u64;
+        let left = room.saturating_sub(self.bytes);
+        let fits = (left.saturating_sub(kv).min(left / 2) / sequence)
+            .max(u64::from(sequence.saturating_add(block) <= left)) as usize;
+        if fits == 0 {
+            return Err(Error::new(
+                Status::MemoryLimit,
+                format!(
+                    "{left} bytes are left beside weights, workspace and the model's states, and the draft model's states \
+                     of one sequence take {sequence} bytes, and one KV block {block}"
+                ),
+            ));
+        }
+        let running = if self.slots == 0 { config.max_batch_size as usize } else { self.running };
+        let drafting = running.min(fits);
+        Ok(Self { drafting, bytes: self.bytes + drafting as u64 * sequence, ..self })
     }
 }
 
@@ -104,5 +142,26 @@ mod tests {
             StatePlan::new(&config(8, 0), StateShape::default(), 0, 1, 1).unwrap(),
             StatePlan::default()
         );
+    }
+
+    #[test]
+    fn a_draft_model_takes_half_of_what_the_model_leaves() {
+        let shape = StateShape { layers: 2, floats: 128, row: 0, hidden: 0 };
+        let config = |max_batch_size| EngineConfig { max_batch_size, ..Default::default() };
+        let with = |own: StatePlan, batch, room| {
+            own.with_draft(&config(batch), shape, room, 200, 100).map(|plan| (plan.drafting, plan.bytes))
+        };
+        let none = StatePlan::default();
+        assert_eq!(with(none, 4, 1 << 30).unwrap(), (4, 4 * 2048));
+        assert_eq!(with(none, 4, 2 * 3 * 2048).unwrap(), (3, 3 * 2048));
+        assert_eq!(with(none, 4, 2048 + 100).unwrap(), (1, 2048));
+        let own = StatePlan { slots: 5, running: 2, bytes: 5000, ..none };
+        assert_eq!(with(own, 4, 1 << 30).unwrap(), (2, 5000 + 2 * 2048), "as many as run");
+        assert_eq!(with(own, 4, 5000 + 2048 + 100).unwrap(), (1, 5000 + 2048));
+        let error = with(own, 4, 5000 + 2048 + 99).unwrap_err();
+        assert_eq!(error.status, Status::MemoryLimit);
+        assert!(error.message.contains("of one sequence take 2048 bytes, and one KV block 100"), "{error}");
+        let empty = own.with_draft(&config(4), StateShape::default(), 0, 1, 1);
+        assert_eq!(empty.unwrap(), own);
     }
 }

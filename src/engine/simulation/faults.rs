@@ -87,6 +87,12 @@ impl Host {
         fails
     }
 
+    /// Counts a pass of a draft model with a recurrent layer.
+    pub fn drafted(&mut self, batch: &RaggedBatch) {
+        self.tally.count("draft passes through states");
+        self.tally.more("draft passes of several through states", (batch.seqs.len() > 1).into());
+    }
+
     /// Records how a pass without an early fault ended.
     pub fn passed(&mut self, result: &Result<()>, batch: &RaggedBatch) {
         let sequences = batch.seqs.len();

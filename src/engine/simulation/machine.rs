@@ -164,3 +164,59 @@ impl Model for Machine {
         Ok(())
     }
 }
+
+/// The echo model with a recurrent layer, which drafts for others. Its passes take no time.
+pub struct RecurrentDraft {
+    echo: Arc<dyn Model>,
+    recurrent: Recurrent,
+}
+
+impl RecurrentDraft {
+    pub fn new(echo: Arc<dyn Model>) -> Self {
+        Self { echo, recurrent: Recurrent::default() }
+    }
+}
+
+impl Model for RecurrentDraft {
+    fn facts(&self) -> &Facts {
+        self.echo.facts()
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        self.echo.kv_shape()
+    }
+
+    fn state_shape(&self) -> StateShape {
+        recurrent::SHAPE
+    }
+
+    fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits_rows: usize) -> usize {
+        self.echo.workspace_bytes(ops, rows, logits_rows)
+    }
+
+    fn forward(
+        &self,
+        ops: &dyn OpSet,
+        batch: &RaggedBatch,
+        memory: &mut dyn Memory,
+        stop: &mut dyn FnMut() -> bool,
+        out: &mut Outputs,
+    ) -> Result<()> {
+        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        if host.borrow_mut().fails("draft passes that failed") {
+            self.recurrent.spoil(batch, memory)?;
+            return Err(Error::new(Status::Internal, "a fault of the simulation"));
+        }
+        let result = self.echo.forward(ops, batch, memory, stop, out);
+        if result.is_err() {
+            self.recurrent.spoil(batch, memory)?;
+            return result;
+        }
+        host.borrow_mut().drafted(batch);
+        // Sequences rely on tokens that this pass has written for others, so their states are checked after it.
+        if let Some(wrong) = self.recurrent.forward(batch, memory)? {
+            host.borrow_mut().broken.get_or_insert(format!("in a draft model, {wrong}"));
+        }
+        Ok(())
+    }
+}

@@ -48,6 +48,8 @@ pub struct Setting {
     pub speculation: Speculation,
     /// Slots for states of a recurrent layer; 0: the model has none.
     pub states: usize,
+    /// Sequences whose states a draft model keeps; 0: it has none.
+    pub drafting: usize,
 }
 
 impl Setting {
@@ -104,6 +106,7 @@ impl Setting {
                 Speculation::Model,
             ]),
             states: if rng.one_in(2) { 1 + rng.below(16) as usize } else { 0 },
+            drafting: if rng.one_in(2) { 1 + rng.below(8) as usize } else { 0 },
         }
     }
 
@@ -148,7 +151,7 @@ impl Setting {
 
     fn state_plan(&self) -> StatePlan {
         let running = self.states.min(self.batch as usize);
-        StatePlan { slots: self.states, running, drafted: 30, bytes: 0 }
+        StatePlan { slots: self.states, running, drafted: 30, drafting: self.drafting, bytes: 0 }
     }
 
     /// Milliseconds to a request's deadline; 0: none.

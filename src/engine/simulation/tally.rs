@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 84] = [
+const KINDS: [&str; 86] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -75,6 +75,8 @@ const KINDS: [&str; 84] = [
     "tokens drafted",
     "drafts that stood",
     "draft passes that failed",
+    "draft passes through states",
+    "draft passes of several through states",
     "pauses",
     "pauses of the engine",
     "pauses of the engine that ended",

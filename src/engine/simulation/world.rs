@@ -3,7 +3,7 @@
 
 use super::host::Host;
 use super::machine;
-use super::machine::Machine;
+use super::machine::{Machine, RecurrentDraft};
 use super::recurrent::Recurrent;
 use super::setting::Setting;
 use super::tally::Tally;
@@ -74,8 +74,11 @@ impl World {
         fake::set(Some(1_000_000_000 + rng.below(1_000_000_000)));
         let (mut loaded, mut config) = (echo(), setting.config());
         let (recurrent, by_model) = (setting.states > 0, setting.speculation == Speculation::Model);
-        config.draft_model = (by_model && !recurrent).then(|| loaded.clone());
-        let drafts = by_model && recurrent;
+        let drafts = by_model && recurrent && setting.drafting == 0;
+        config.draft_model = (by_model && !drafts).then(|| match setting.drafting {
+            0 => loaded.clone(),
+            _ => Loaded { model: Arc::new(RecurrentDraft::new(loaded.model.clone())), ..loaded.clone() },
+        });
         let recurrent = recurrent.then(Recurrent::default);
         loaded.model = Arc::new(Machine { echo: loaded.model, recurrent, drafts });
         let device = |replica| DeviceSlot {

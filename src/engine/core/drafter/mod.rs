@@ -2,6 +2,7 @@
 
 mod draft_model;
 mod mtp;
+mod states;
 
 use crate::base::{Error, Result};
 use crate::engine::api::{EngineConfig, Speculation};
@@ -81,7 +82,7 @@ impl Drafter {
     /// Adds a sequence's rows to the pass. Returns false if the pass has no room for all of them.
     pub(crate) fn add(&mut self, wanted: &Wanted, memory: &dyn Memory) -> Result<bool> {
         match self {
-            Self::Model(draft) => draft.add(wanted.table, wanted.last, wanted.token),
+            Self::Model(draft) => draft.add(wanted),
             Self::Mtp(mtp) => mtp.add(wanted, memory),
         }
     }
@@ -129,10 +130,8 @@ pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
     if draft.model.facts().encodes || target.model.facts().encodes {
         return Err(Error::unsupported("draft_model is set, and an encoder neither drafts nor generates"));
     }
-    if !draft.model.state_shape().is_empty() {
-        return Err(Error::unsupported(
-            "draft_model has recurrent layers or mtp: only models of attention alone draft for others",
-        ));
+    if draft.model.drafts() {
+        return Err(Error::unsupported("draft_model was opened with mtp, and drafts without it: open it without"));
     }
     same_vocabulary(target, draft)
 }
