@@ -32,6 +32,7 @@ mod engine_latent;
 mod engine_memory;
 mod engine_power;
 mod engine_pressure;
+mod engine_recurrent_drafts;
 mod engine_rerankers;
 mod engine_scores;
 mod engine_speculation;

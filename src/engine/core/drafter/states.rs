@@ -183,3 +183,99 @@ impl DraftStates {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::attention::KvType;
+    use crate::ops::{HostMemory, KvLayout, MemoryLayout, StateLayout, StateShape};
+
+    const SIZE: u32 = 16;
+
+    fn memory(slots: usize) -> HostMemory {
+        let (kind, joint, others) = (KvType::F32, false, None);
+        let (blocks, block_size) = (1, SIZE as usize);
+        let kv = KvLayout { kind, layers: 0, kv_heads: 1, head_dim: 4, others, joint, blocks, block_size };
+        let shape = StateShape { layers: 1, floats: 1, row: 1, hidden: 0 };
+        HostMemory::new(MemoryLayout {
+            states: StateLayout { shape, slots, drafted: 0 },
+            ..MemoryLayout::of(kv)
+        })
+        .unwrap()
+    }
+
+    /// Runs a pass of one sequence, if a record is free: where its rows begin, and their slot.
+    fn pass(states: &mut DraftStates, table: &[u32], text: &[u32], pass: u32) -> Option<(u32, u32)> {
+        states.begin();
+        let begun = add(states, table, text, pass);
+        states.ran();
+        begun
+    }
+
+    fn add(states: &mut DraftStates, table: &[u32], text: &[u32], pass: u32) -> Option<(u32, u32)> {
+        let last = text.len() as u32 - 1;
+        let token = &|at| text[at as usize];
+        let wanted = Wanted { table, last, pass, state: None, token };
+        let start = states.start(&wanted, last)?;
+        let memory = &mut memory(DRAFT_SLOTS * states.records.len());
+        Some((start.first, states.take(start, &wanted, last + 1 - start.first, memory).unwrap()))
+    }
+
+    #[test]
+    fn a_trial_whose_drafts_stood_replaces_the_state() {
+        let mut states = DraftStates::new(1, SIZE as usize).unwrap();
+        let (table, mut text) = ([5, 6], (0..20).collect::<Vec<u32>>());
+        let mut step = |text: &[u32], drafts: &[u32]| {
+            let mut text = text.to_vec();
+            let first = pass(&mut states, &table, &text, 0).unwrap();
+            for (n, draft) in (1..).zip(drafts) {
+                text.push(*draft);
+                let last = text.len() as u32 - 1;
+                assert_eq!(pass(&mut states, &table, &text, n), Some((last, 1 - first.1)), "a copy of it");
+            }
+            first
+        };
+        assert_eq!(step(&text, &[40, 41]), (0, 0));
+        text.extend([40, 50, 51]);
+        // The second draft was wrong, so the first one is computed again.
+        assert_eq!(step(&text, &[42, 43]), (20, 0));
+        text.extend([42, 43, 44]);
+        assert_eq!(step(&text, &[]), (25, 1));
+        text.push(45);
+        assert_eq!(step(&text, &[]), (26, 1));
+    }
+
+    #[test]
+    fn a_record_lasts_as_long_as_its_block_or_a_copy_of_it() {
+        let mut states = DraftStates::new(1, SIZE as usize).unwrap();
+        let text: Vec<u32> = (0..20).collect();
+        pass(&mut states, &[5, 6], &text, 0);
+        states.copied(6, 9);
+        states.cut(9, 4);
+        states.cut(6, 5);
+        assert_eq!([&[5, 6], &[5, 9]].map(|table| states.reach(table, 20)), [20, 20]);
+        assert_eq!((states.reach(&[5, 6], 19), states.reach(&[5, 7], 20)), (0, 0));
+        states.cut(6, 3);
+        assert_eq!([&[5, 6], &[5, 9]].map(|table| states.reach(table, 20)), [0, 20]);
+        states.cut(9, 0);
+        assert_eq!(states.reach(&[5, 9], 20), 0);
+    }
+
+    #[test]
+    fn the_oldest_record_goes_but_none_of_this_pass() {
+        let mut states = DraftStates::new(2, SIZE as usize).unwrap();
+        let text: Vec<u32> = (0..10).collect();
+        for block in [1, 2, 1] {
+            pass(&mut states, &[block], &text[..9], 0);
+        }
+        states.begin();
+        assert_eq!([3, 4, 5].map(|block| add(&mut states, &[block], &text, 0).is_some()), [true, true, false]);
+        // That pass failed.
+        assert_eq!([1, 2, 3, 4].map(|block| states.reach(&[block], 9)), [0; 4]);
+        pass(&mut states, &[1], &text[..9], 0);
+        pass(&mut states, &[2], &text[..9], 0);
+        pass(&mut states, &[1], &text, 0);
+        pass(&mut states, &[3], &text, 0);
+        assert_eq!([1, 2, 3].map(|block| states.reach(&[block], 10)), [10, 0, 10]);
+    }
+}
