@@ -131,7 +131,9 @@ pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
         return Err(Error::unsupported("draft_model is set, and an encoder neither drafts nor generates"));
     }
     if draft.model.drafts() {
-        return Err(Error::unsupported("draft_model was opened with mtp, and drafts without it: open it without"));
+        return Err(Error::unsupported(
+            "draft_model was opened with mtp, and drafts without it: open it without",
+        ));
     }
     same_vocabulary(target, draft)
 }

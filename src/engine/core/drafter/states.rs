@@ -269,7 +269,10 @@ mod tests {
             pass(&mut states, &[block], &text[..9], 0);
         }
         states.begin();
-        assert_eq!([3, 4, 5].map(|block| add(&mut states, &[block], &text, 0).is_some()), [true, true, false]);
+        assert_eq!(
+            [3, 4, 5].map(|block| add(&mut states, &[block], &text, 0).is_some()),
+            [true, true, false]
+        );
         // That pass failed.
         assert_eq!([1, 2, 3, 4].map(|block| states.reach(&[block], 9)), [0; 4]);
         pass(&mut states, &[1], &text[..9], 0);
