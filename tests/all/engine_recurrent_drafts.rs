@@ -1,5 +1,5 @@
-//! Draft models with recurrent layers: their drafts are exactly those that they make of the text alone, after rejections,
-//! preemption and hits in the prefix cache too, and no bit of an output changes.
+//! Draft models with recurrent layers: their drafts are exactly those that they make of the text alone, after
+//! rejections, preemption and hits in the prefix cache too, and no bit of an output changes.
 
 use crate::common::load_file;
 use crate::engine_goldens::*;
@@ -42,8 +42,8 @@ fn counts(answer: &Answer) -> (u32, u32) {
     (answer.usage.drafted_tokens, answer.usage.accepted_tokens)
 }
 
-/// The drafts of a first request and the accepted ones, if an engine of the draft model alone makes them, from the text of
-/// each step anew. Without what a rate of acceptance forbids.
+/// The drafts of a first request and the accepted ones, if an engine of the draft model alone makes them, from the
+/// text of each step anew. Without what a rate of acceptance forbids.
 fn expected(draft: &Engine, ids: &[u32], answer: &[u32], depth: usize) -> (u32, u32) {
     let (mut rate, mut known, mut counts) = (Acceptance::default(), 1, (0, 0));
     while known < answer.len() {
@@ -141,8 +141,8 @@ fn drafts_of_recurrent_models_go_on_in_little_memory() {
     }
 }
 
-/// A later turn of a chat goes on from the states of the turn before: with few rows a step, computing the text again would
-/// leave the first steps without drafts. A restored session has no such states, and computes them.
+/// A later turn of a chat goes on from the states of the turn before: with few rows a step, computing the text again
+/// would leave the first steps without drafts. A restored session has no such states, and computes them.
 #[test]
 fn a_turn_goes_on_from_the_states_of_the_last_one() {
     for draft in MODELS {

@@ -84,8 +84,8 @@ impl StatePlan {
     }
 
     /// Adds the states of a draft model, for as many sequences as run. They take at most half of what the states of the
-    /// model leave of `room`, and leave `kv` bytes, unless those of a single sequence need more. `MemoryLimit` if these and
-    /// one block do not fit.
+    /// model leave of `room`, and leave `kv` bytes, unless those of a single sequence need more. `MemoryLimit` if
+    /// these and one block do not fit.
     pub(crate) fn with_draft(
         self,
         config: &EngineConfig,
@@ -106,8 +106,8 @@ impl StatePlan {
             return Err(Error::new(
                 Status::MemoryLimit,
                 format!(
-                    "{left} bytes are left beside weights, workspace and the model's states, and the draft model's states \
-                     of one sequence take {sequence} bytes, and one KV block {block}"
+                    "{left} bytes are left beside weights, workspace and the model's states, and the draft model's \
+                     states of one sequence take {sequence} bytes, and one KV block {block}"
                 ),
             ));
         }

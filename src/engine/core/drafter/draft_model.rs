@@ -121,8 +121,8 @@ impl DraftModel {
         &*self.model
     }
 
-    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if the pass has no
-    /// room for all of them.
+    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if the pass
+    /// has no room for all of them.
     pub(crate) fn add(&mut self, wanted: &Wanted) -> Result<bool> {
         let Wanted { table, last, token, .. } = *wanted;
         let computed = self.computed(table, last);

@@ -1,11 +1,12 @@
 //! The states of a draft model with recurrent layers.
 //!
 //! A state is that after some tokens of one text, and cannot go back. So a record keeps two of a sequence: one after
-//! tokens that are certain, and a trial that went on from it through drafts. If all these drafts turn out right, the trial
-//! takes the other's place; else their tokens are computed again.
+//! tokens that are certain, and a trial that went on from it through drafts. If all these drafts turn out right, the
+//! trial takes the other's place; else their tokens are computed again.
 //!
-//! A record belongs to the block of its last certain position, not to a request: whoever has that block has the same text
-//! before it, so requests go on from it after preemption, and so do later ones that find the blocks in the prefix cache.
+//! A record belongs to the block of its last certain position, not to a request: whoever has that block has the same
+//! text before it, so requests go on from it after preemption, and so do later ones that find the blocks in the
+//! prefix cache.
 
 use super::Wanted;
 use crate::base::{Result, reserve};
@@ -119,8 +120,8 @@ impl DraftStates {
         self.left.clear();
     }
 
-    /// Where the sequence's rows in this pass begin, if K and V of its first `computed` positions are known. None if this
-    /// pass uses all records.
+    /// Where the sequence's rows in this pass begin, if K and V of its first `computed` positions are known. None if
+    /// this pass uses all records.
     pub(super) fn start(&self, wanted: &Wanted, computed: u32) -> Option<Start> {
         let Wanted { table, last, pass, token, .. } = *wanted;
         if pass > 0 {
