@@ -697,15 +697,16 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 /** The vector divided by its Euclidean length. */
 #define BN_NORMALIZATION_UNIT (2u)
 
-/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
- * `BN_MODEL_MTP`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes requests faster, else
- * `BN_SPECULATION_OFF`. */
+/** A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`,
+ * `BN_MODEL_MTP` or a `drafter_path`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes
+ * requests faster, else `BN_SPECULATION_OFF`. */
 #define BN_SPECULATION_DEFAULT (0u)
 /** No drafts. */
 #define BN_SPECULATION_OFF (1u)
 /** Look-ups draft the tokens that followed the same tokens earlier in prompt or output. */
 #define BN_SPECULATION_LOOKUP (2u)
-/** The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`). */
+/** The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in a
+ * file beside it (`drafter_path`). */
 #define BN_SPECULATION_DRAFT (3u)
 
 /** The largest `draft_tokens`. */
@@ -1187,7 +1188,8 @@ bn_status bn_engine_wait_handle(const bn_engine *engine, void **handle, bn_error
 
 /** Also load the model's block of multi-token prediction, which drafts tokens
  * (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
- * files do not have one. Not with a `draft_model`, adapters or a device. */
+ * files do not have one: `drafter_path` names it in a file of its own. Not with a `draft_model`,
+ * adapters or a device. */
 #define BN_MODEL_MTP (1u << 0)
 /** Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
  * Steps of up to four tokens on the CPU then skip the columns that are multiplied by zeros only,
@@ -1254,6 +1256,12 @@ struct bn_model_config {
     /** Receives the progress of loading, and may stop it. */
     bn_progress_callback progress;
     void *progress_context;
+    /** A GGUF file of a drafter alone, which predicts tokens from hidden states of the model
+     * (`BN_SPECULATION_DRAFT`): a block of multi-token prediction. The file says what it is. What
+     * it shares with the model, such as the embedding, may be missing there. `BN_ERR_UNSUPPORTED`
+     * for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of other sizes. Not with
+     * `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
+    bn_string drafter_path;
 };
 
 /** Facts about a model. Pointers are valid until `bn_model_free`. */

@@ -156,7 +156,7 @@ const (
 	sizeof_bn_tool_call                  = 56
 	sizeof_bn_logprob                    = 8
 	sizeof_bn_event                      = 240
-	sizeof_bn_model_config               = 120
+	sizeof_bn_model_config               = 136
 	sizeof_bn_model_info                 = 192
 	sizeof_bn_kv_event                   = 24
 	sizeof_bn_latency                    = 232
@@ -414,6 +414,7 @@ type bn_model_config struct {
 	log_context        unsafe.Pointer
 	progress           uintptr
 	progress_context   unsafe.Pointer
+	drafter_path       bn_string
 }
 
 type bn_model_info struct {

@@ -28,6 +28,7 @@ type ModelOptions struct {
 	Embedding   WeightType
 	Head        WeightType
 	MTP         bool // also load the model's block of multi-token prediction, which drafts (SpeculationDraft)
+	DrafterPath string // a GGUF file of a drafter alone, a block of multi-token prediction that drafts
 	SkipZeros   bool // keep what lets BitNet b1.58 2B-4T read no weights that meet zeros; takes more memory
 	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
 	KernelConfigPath string
@@ -53,6 +54,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	var config bn_model_config
 	bn_model_config_init(&config, sizeof_bn_model_config)
 	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
+	config.drafter_path = memory.text(options.DrafterPath)
 	config.memory_limit_bytes = options.MemoryLimit
 	config.threads = count(options.Threads)
 	config.weight_type = uint32(options.Weights)

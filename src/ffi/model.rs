@@ -27,7 +27,8 @@ pub const BN_WEIGHTS_INT8: u32 = 4;
 
 /// Also load the model's block of multi-token prediction, which drafts tokens
 /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
-/// files do not have one. Not with a `draft_model`, adapters or a device.
+/// files do not have one: `drafter_path` names it in a file of its own. Not with a `draft_model`,
+/// adapters or a device.
 pub const BN_MODEL_MTP: u32 = 1 << 0;
 /// Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
 /// Steps of up to four tokens on the CPU then skip the columns that are multiplied by zeros only,
@@ -79,12 +80,19 @@ pub struct bn_model_config {
     /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
+    /// A GGUF file of a drafter alone, which predicts tokens from hidden states of the model
+    /// (`BN_SPECULATION_DRAFT`): a block of multi-token prediction. The file says what it is. What
+    /// it shares with the model, such as the embedding, may be missing there. `BN_ERR_UNSUPPORTED`
+    /// for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of other sizes. Not with
+    /// `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
+    pub drafter_path: bn_string,
 }
 
 grown!(
     bn_model_config {
         struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes, threads, flags,
         weight_type, embedding_type, head_type, log_level, log, log_context, progress, progress_context,
+        drafter_path,
     },
     fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN
 );
@@ -112,6 +120,8 @@ impl bn_model_config {
         guard::flags("flags", self.flags, BN_MODEL_MTP | BN_MODEL_SKIP_ZEROS)?;
         // SAFETY: the caller's promise.
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
+        // SAFETY: the caller's promise.
+        let drafter = unsafe { path("drafter_path", self.drafter_path) }?;
         Ok(ModelConfig {
             // SAFETY: the caller's promise.
             source: unsafe { self.source() }?,
@@ -121,6 +131,7 @@ impl bn_model_config {
                 head: weight_type("head_type", self.head_type)?,
                 kernel_config: kernel_config.map(str::to_owned),
                 mtp: has(BN_MODEL_MTP),
+                drafter: drafter.map(str::to_owned),
                 skip_zeros: has(BN_MODEL_SKIP_ZEROS),
                 max_weight_bytes: self.memory_limit_bytes,
             },

@@ -101,7 +101,7 @@ impl Model for Decoder {
         let c = &self.config;
         if self.draft.is_some() {
             return Err(Error::unsupported(format!(
-                "{}: a model that is opened with mtp takes no adapters",
+                "{}: a model that is opened with mtp or drafter_path takes no adapters",
                 file.what
             )));
         }

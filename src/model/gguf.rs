@@ -1,6 +1,6 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
-mod drafter;
+pub(super) mod drafter;
 mod encoder;
 mod latent;
 mod layers;
@@ -56,26 +56,7 @@ impl Checkpoint for Gguf {
             return Err(Error::unsupported(message));
         }
         drafter::refuse(self, architecture)?;
-        let family = Family::of_gguf(architecture).ok_or_else(|| {
-            let mut known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
-            known.dedup();
-            Error::unsupported(format!(
-                "{}: architecture '{architecture}' is not supported; supported are {}",
-                self.what(),
-                known.join(", ")
-            ))
-        })?;
-        namespaces::check(self, &[architecture, rotation::PREFIX], warn)?;
-        let key = |key: &str| format!("{architecture}.{key}");
-        let names = Names { what: self.what(), key: &key };
-        let keys = Keys { of: Metadata { gguf: self, names: &names }, family };
-        let mut config = keys.config(architecture)?;
-        config.rotations = Rotations::read(self)?;
-        config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(self, key), self.what(), warn);
-        keys.unknown().iter().for_each(|key| {
-            warn(&format!("{}: metadata key '{key}' is not known and not used", self.what()));
-        });
-        Ok(config)
+        config_of(self, None, warn)
     }
 
     fn encoder(&self, warn: &dyn Fn(&str)) -> Result<Option<EncoderConfig>> {
@@ -163,6 +144,31 @@ impl Checkpoint for Gguf {
     }
 }
 
+/// The configuration of a file, which may be a drafter alone for `target`.
+fn config_of(gguf: &Gguf, target: Option<&DecoderConfig>, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
+    let architecture: &str = gguf.get("general.architecture")?;
+    let family = Family::of_gguf(architecture).ok_or_else(|| {
+        let mut known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
+        known.dedup();
+        Error::unsupported(format!(
+            "{}: architecture '{architecture}' is not supported; supported are {}",
+            gguf.what(),
+            known.join(", ")
+        ))
+    })?;
+    namespaces::check(gguf, &[architecture, rotation::PREFIX], warn)?;
+    let key = |key: &str| format!("{architecture}.{key}");
+    let names = Names { what: gguf.what(), key: &key };
+    let keys = Keys { of: Metadata { gguf, names: &names }, family, target };
+    let mut config = keys.config(architecture)?;
+    config.rotations = Rotations::read(gguf)?;
+    config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(gguf, key), gguf.what(), warn);
+    keys.unknown().iter().for_each(|key| {
+        warn(&format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
+    });
+    Ok(config)
+}
+
 /// The recurrent layers of the file's family, if it has any.
 fn recurrent(gguf: &Gguf) -> Result<Option<&'static dyn Recurrent>> {
     let family = Family::of_gguf(gguf.get("general.architecture")?);
@@ -210,6 +216,8 @@ fn as_trained(gguf: &Gguf, pool: &Pool, tensor: &str, matrix: Matrix) -> Result<
 struct Keys<'a> {
     of: Metadata<'a>,
     family: &'static Family,
+    /// The model of a file that is a drafter alone.
+    target: Option<&'a DecoderConfig>,
 }
 
 impl<'a> Deref for Keys<'a> {
@@ -242,10 +250,14 @@ impl<'a> Keys<'a> {
             Some(kind) => kind.read_gguf(self, hidden, &mut blocks)?,
             None => None,
         };
-        let first = blocks.iter().position(|block| !block.recurrent).unwrap_or(0);
+        let first = match self.target {
+            Some(_) => layers,
+            None => blocks.iter().position(|block| !block.recurrent).unwrap_or(0),
+        };
         let sparse = |index| experts.is_some() && index >= dense;
         blocks.iter_mut().enumerate().for_each(|(index, block)| block.sparse = sparse(index));
         let rows = self.gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
+        let rows = rows.or(self.target.map(|target| target.vocab_size));
         let ffn = self.feed_forwards(experts.as_ref(), &mut blocks)?;
         self.share(&mut blocks)?;
         let config = DecoderConfig {

@@ -2,6 +2,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::decoder::Decoder;
+use super::drafter::{self, Drafter};
 use super::echo::Echo;
 use super::encoder::EncoderConfig;
 use super::hf;
@@ -150,7 +151,10 @@ fn opened(
     }
     match options.requantizes() {
         false => decoder(files, options, pool, log, progress),
-        true => decoder(&Requantized::new(files, options)?, options, pool, log, progress),
+        true => {
+            let family = files.config(&|_| ())?.family;
+            decoder(&Requantized::new(files, family, options)?, options, pool, log, progress)
+        }
     }
 }
 
@@ -171,10 +175,18 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
             "weight_type, embedding_type or head_type is given, and builtin:echo has no weights",
         ));
     }
+    if options.mtp && options.drafter.is_some() {
+        return Err(Error::invalid(
+            "mtp and drafter_path are set, and one thing drafts: mtp is for the block in the model's own files",
+        ));
+    }
     if options.mtp && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported(
             "mtp is set, and builtin:echo has no block of multi-token prediction",
         ));
+    }
+    if options.drafter.is_some() && matches!(source, Source::Echo(_)) {
+        return Err(Error::unsupported("drafter_path is set, and builtin:echo has no hidden states"));
     }
     if options.skip_zeros && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));
@@ -211,6 +223,7 @@ fn encoder(
     let given = [
         ("weight_type, embedding_type or head_type", options.requantizes()),
         ("mtp", options.mtp),
+        ("drafter_path", options.drafter.is_some()),
         ("skip_zeros", options.skip_zeros),
     ];
     for (option, given) in given {
@@ -290,29 +303,49 @@ fn decoder(
     }
     let chat = files.chat(&|message| log(WARN, message))?;
     let pair = config.score.map(|_| files.pair()).transpose()?.flatten();
-    if options.mtp && config.latent.is_some() {
-        let why = "mtp is set, and blocks of multi-token prediction with latent attention are not read";
-        return Err(Error::unsupported(format!("{}: {why}", files.what())));
-    }
-    let further = if files.has(&join_of(&config)) { config.further } else { 0 };
-    match (options.mtp, further) {
-        (true, 1) | (false, 0 | 2..) => {}
-        (false, 1) => {
-            let why = "its block of multi-token prediction is not read; with mtp it would draft";
-            log(INFO, &format!("{}: {why}", files.what()));
-        }
-        (true, count) => {
-            let found = if count > 1 { format!("{count} blocks") } else { "no block".into() };
-            return Err(Error::unsupported(format!(
-                "{}: mtp is set, and the files have {found} of multi-token prediction: one is needed",
-                files.what()
-            )));
-        }
-    }
-    let model = Decoder::read(Reader::new(files, options.max_weight_bytes, pool, progress), config, options)?;
+    let drafter = drafter(files, &config, options, log)?;
+    let reader = Reader::new(files, options.max_weight_bytes, pool, progress);
+    let model = Decoder::read(reader, config, options, drafter.as_ref())?;
     // Not earlier: reading the embedding has shown that there are this many tokens.
     tokenizer.as_mut().map_or(Ok(()), |tokenizer| tokenizer.pad_to(vocab_size))?;
     loaded(files, log, Arc::new(model), tokenizer, end_tokens, [chat, pair])
+}
+
+/// Opens the file of a drafter, if one is wanted, and checks that the model has a block where that is wanted.
+fn drafter(
+    files: &dyn Checkpoint,
+    config: &DecoderConfig,
+    options: &LoadOptions,
+    log: &dyn Fn(u32, &str),
+) -> Result<Option<Drafter>> {
+    let (what, path) = (files.what(), options.drafter.as_deref());
+    if (options.mtp || path.is_some()) && config.latent.is_some() {
+        let option = if options.mtp { "mtp" } else { "drafter_path" };
+        let why = format!(
+            "{option} is set, and blocks of multi-token prediction with latent attention are not read"
+        );
+        return Err(Error::unsupported(format!("{what}: {why}")));
+    }
+    let further = if files.has(&join_of(config)) { config.further } else { 0 };
+    match (options.mtp, further) {
+        (true, 1) | (false, 0 | 2..) => {}
+        (false, 1) => {
+            let why = match path {
+                None => "with mtp it would draft",
+                Some(_) => "that of drafter_path drafts",
+            };
+            log(INFO, &format!("{what}: its block of multi-token prediction is not read; {why}"));
+        }
+        (true, 0) => {
+            let why = "mtp is set, and the files have no block of multi-token prediction";
+            let how = "drafter_path reads one from a file of its own";
+            return Err(Error::unsupported(format!("{what}: {why}; {how}")));
+        }
+        (true, count) => {
+            return Err(Error::unsupported(format!("{what}: mtp is set, and {}", drafter::several(count))));
+        }
+    }
+    path.map(|path| Drafter::open(path, what, config, &|message| log(WARN, message))).transpose()
 }
 
 #[cfg(feature = "demo-model")]

@@ -5,6 +5,7 @@ mod check;
 mod checkpoint;
 mod config;
 mod decoder;
+mod drafter;
 mod echo;
 mod encoder;
 mod export;

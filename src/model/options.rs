@@ -32,6 +32,9 @@ pub struct LoadOptions {
     pub kernel_config: Option<String>,
     /// Reads the block of multi-token prediction, which drafts tokens. `Unsupported` if the files have none.
     pub mtp: bool,
+    /// Path of a GGUF file of a drafter alone, which predicts tokens from the model's hidden states. Its kind is read
+    /// from the file. `InvalidArgument` with `mtp`, `Unsupported` for files of other kinds.
+    pub drafter: Option<String>,
     /// Copies down projections by columns, of which those that meet zeros are not read. `Unsupported` for models other
     /// than ternary ones with ReLU².
     pub skip_zeros: bool,

@@ -53,6 +53,25 @@ impl<'a> Reader<'a> {
         Self { files, pool, used: HashSet::new(), done: 0, all, held: 0, limit, progress }
     }
 
+    /// Counts `bytes` of other files among those that are read.
+    pub(super) fn expect(&mut self, bytes: u64) {
+        self.all = self.all.saturating_add(bytes);
+    }
+
+    /// Reads other files, within the same limit and progress.
+    pub(super) fn beside<T>(
+        &mut self,
+        files: &dyn Checkpoint,
+        read: impl FnOnce(&mut Reader) -> Result<T>,
+    ) -> Result<T> {
+        let Self { pool, done, all, held, limit, .. } = *self;
+        let progress = &mut *self.progress;
+        let mut other = Reader { files, pool, used: HashSet::new(), done, all, held, limit, progress };
+        let made = read(&mut other);
+        (self.done, self.held) = (other.done, other.held);
+        made
+    }
+
     pub(super) fn what(&self) -> &str {
         self.files.what()
     }
@@ -236,9 +255,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses tensors that are not used: they belong to a model that we do not know, so its answers would be wrong.
-    /// Blocks that predict further tokens may be left.
-    pub(super) fn nothing_left(&self, c: &DecoderConfig) -> Result<()> {
-        let unread = c.further > 0 && c.blocks.len() == c.layers;
+    /// Blocks that predict further tokens may be left, unless one is read.
+    pub(super) fn nothing_left(&self, c: &DecoderConfig, reads_block: bool) -> Result<()> {
+        let unread = c.further > 0 && !reads_block;
         let block = |name: &str| name.strip_prefix("blk.")?.split_once('.')?.0.parse::<usize>().ok();
         let further = |name: &str| unread && block(name).is_some_and(|block| block >= c.layers);
         // Files may have the products that shared K and V replace.

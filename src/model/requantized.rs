@@ -2,6 +2,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;
+use super::family::Family;
 use super::options::{LoadOptions, WeightType};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
@@ -36,9 +37,9 @@ pub(super) struct Requantized<'a> {
 
 impl<'a> Requantized<'a> {
     /// `InvalidArgument` if the options contradict each other for this model.
-    pub(super) fn new(files: &'a dyn Checkpoint, options: &LoadOptions) -> Result<Self> {
+    pub(super) fn new(files: &'a dyn Checkpoint, family: &Family, options: &LoadOptions) -> Result<Self> {
         let LoadOptions { weights, mut embedding, head, .. } = *options;
-        if !files.has(HEAD) {
+        if files.has(EMBEDDING) && !files.has(HEAD) {
             embedding = match (embedding, head) {
                 (WeightType::Keep, ty) | (ty, WeightType::Keep) => ty,
                 (a, b) if a == b => a,
@@ -51,7 +52,6 @@ impl<'a> Requantized<'a> {
                 }
             };
         }
-        let family = files.config(&|_| ())?.family;
         let bitnet = weights == WeightType::Ternary && family.ternary;
         let small = family.recurrent.map_or(&[] as &[_], |kind| kind.small());
         Ok(Self { files, weights, embedding, head, bitnet, small })

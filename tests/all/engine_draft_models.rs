@@ -123,7 +123,7 @@ fn a_model_that_cannot_draft_is_refused() {
     let sizes = format!("draft_model has a vocabulary of 258 tokens, and the model one of {n}");
     assert_eq!(error.message, sizes);
     let none = "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a \
-                model opened with mtp";
+                model opened with mtp or drafter_path";
     assert_eq!(create(None, Some(Speculation::Model)).message, none);
     let engine = demo(|_| ());
     let request = RequestParams { speculation: Some(Speculation::Model), ..text("a", 9) };

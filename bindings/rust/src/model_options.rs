@@ -51,6 +51,8 @@ pub struct ModelOptions {
     pub threads: u32,
     /// Also load the model's block of multi-token prediction, which drafts tokens.
     pub mtp: bool,
+    /// A GGUF file of a drafter alone, a block of multi-token prediction that drafts tokens for the model.
+    pub drafter_path: Option<PathBuf>,
     /// Keep a copy of weights with which a model with ReLU² skips those that are multiplied by zeros (BitNet
     /// b1.58 2B-4T).
     pub skip_zeros: bool,
@@ -90,6 +92,7 @@ impl Default for ModelOptions {
             memory_limit_bytes: raw.memory_limit_bytes,
             threads: raw.threads,
             mtp: false,
+            drafter_path: None,
             skip_zeros: false,
             weights: WeightType::Keep,
             embedding: WeightType::Keep,
@@ -106,6 +109,7 @@ impl ModelOptions {
     pub(crate) fn open(&mut self) -> Result<*mut sys::bn_model> {
         text::check_path(self.path.as_deref())?;
         text::check_path(self.kernel_config_path.as_deref())?;
+        text::check_path(self.drafter_path.as_deref())?;
         let progress = self.progress.take().map(Mutex::new);
         let mut config = defaults();
         #[cfg(unix)]
@@ -117,6 +121,7 @@ impl ModelOptions {
             (config.data, config.data_size) = (bytes.as_ptr().cast(), bytes.len());
         }
         config.kernel_config_path = text::path(self.kernel_config_path.as_deref());
+        config.drafter_path = text::path(self.drafter_path.as_deref());
         config.memory_limit_bytes = self.memory_limit_bytes;
         config.threads = self.threads;
         config.flags |= if self.mtp { sys::BN_MODEL_MTP } else { 0 };

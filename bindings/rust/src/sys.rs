@@ -585,9 +585,9 @@ pub const BN_NORMALIZATION_NONE: u32 = 1;
 /// The vector divided by its Euclidean length.
 pub const BN_NORMALIZATION_UNIT: u32 = 2;
 
-/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model` or
-/// `BN_MODEL_MTP`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes requests faster, else
-/// `BN_SPECULATION_OFF`.
+/// A request's: the engine's. An engine's: `BN_SPECULATION_DRAFT` with a `draft_model`,
+/// `BN_MODEL_MTP` or a `drafter_path`, else on the CPU `BN_SPECULATION_LOOKUP` as long as it makes
+/// requests faster, else `BN_SPECULATION_OFF`.
 pub const BN_SPECULATION_DEFAULT: u32 = 0;
 
 /// No drafts.
@@ -596,7 +596,8 @@ pub const BN_SPECULATION_OFF: u32 = 1;
 /// Look-ups draft the tokens that followed the same tokens earlier in prompt or output.
 pub const BN_SPECULATION_LOOKUP: u32 = 2;
 
-/// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`).
+/// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in a
+/// file beside it (`drafter_path`).
 pub const BN_SPECULATION_DRAFT: u32 = 3;
 
 /// The largest `draft_tokens`.
@@ -976,7 +977,8 @@ pub const BN_WEIGHTS_INT8: u32 = 4;
 
 /// Also load the model's block of multi-token prediction, which drafts tokens
 /// (`BN_SPECULATION_DRAFT`). Every pass then computes a part of it. `BN_ERR_UNSUPPORTED` if the
-/// files do not have one. Not with a `draft_model`, adapters or a device.
+/// files do not have one: `drafter_path` names it in a file of its own. Not with a `draft_model`,
+/// adapters or a device.
 pub const BN_MODEL_MTP: u32 = 1 << 0;
 
 /// Also keep the down projections by columns, in a ternary model with ReLU² (BitNet b1.58 2B-4T).
@@ -1051,6 +1053,12 @@ pub struct bn_model_config {
     /// Receives the progress of loading, and may stop it.
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
+    /// A GGUF file of a drafter alone, which predicts tokens from hidden states of the model
+    /// (`BN_SPECULATION_DRAFT`): a block of multi-token prediction. The file says what it is. What
+    /// it shares with the model, such as the embedding, may be missing there. `BN_ERR_UNSUPPORTED`
+    /// for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of other sizes. Not with
+    /// `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
+    pub drafter_path: bn_string,
 }
 
 /// Facts about a model. Pointers are valid until `bn_model_free`.

@@ -30,8 +30,15 @@ pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
     let options = &command.options;
     let path = find(command.model.as_deref(), stop)?;
     let draft_path = find(options.draft_model.as_deref(), stop)?;
+    let drafter_path = find(options.drafter.as_deref(), stop)?;
     let model = open_model(
-        ModelOptions { path, mtp: options.mtp, skip_zeros: options.skip_zeros, ..ModelOptions::default() },
+        ModelOptions {
+            path,
+            mtp: options.mtp,
+            drafter_path,
+            skip_zeros: options.skip_zeros,
+            ..ModelOptions::default()
+        },
         options,
         stop,
     )?;

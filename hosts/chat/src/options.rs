@@ -39,6 +39,9 @@ pub struct Options {
     #[arg(long, value_name = "0|1", value_parser = switch, action = ArgAction::Set, default_value = "0",
           hide_default_value = true, allow_hyphen_values = true)]
     pub mtp: bool,
+    /// A GGUF file of a drafter alone, which drafts tokens from the model's hidden states
+    #[arg(long, value_name = "PATH", allow_hyphen_values = true)]
+    pub drafter: Option<String>,
     /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
     #[arg(long, value_name = "0|1", value_parser = switch, action = ArgAction::Set, default_value = "0",
           hide_default_value = true, allow_hyphen_values = true)]

@@ -34,7 +34,8 @@ impl Speculating {
 
 pub(crate) fn no_drafter() -> Error {
     Error::invalid(
-        "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a model opened with mtp",
+        "speculation is BN_SPECULATION_DRAFT, and the engine has no draft_model, nor a model opened with mtp or \
+         drafter_path",
     )
 }
 

@@ -3,77 +3,64 @@
 use super::{Decoder, facts_of, states};
 use crate::base::Result;
 use crate::model::Facts;
-use crate::model::config::{Block, DecoderConfig};
-use crate::model::layers::mtp::Mtp;
+use crate::model::config::DecoderConfig;
+use crate::model::drafter::Drafter;
+use crate::model::layers::ends::Ends;
+use crate::model::layers::mtp::{self, Mtp};
 use crate::model::layers::{inputs, layer, ropes};
 use crate::model::options::LoadOptions;
 use crate::model::reader::Reader;
-use crate::ops::pass::{Ids, Op, Pass, Product, Program, Reg};
-use crate::ops::{Norm, Projections, Site};
-use std::sync::Arc;
+use crate::ops::Norm;
+use crate::ops::pass::{Op, Pass, Program, Reg};
 
 impl Decoder {
-    /// Reads a decoder, with `LoadOptions::mtp` its block of multi-token prediction too.
-    pub(crate) fn read(mut from: Reader, mut c: DecoderConfig, options: &LoadOptions) -> Result<Self> {
-        let (hidden, vocab) = (c.hidden, c.vocab_size);
-        let embedding = from.dense("token_embd.weight", vocab, hidden)?;
-        let tied = !from.has("output.weight");
-        let head = if tied { embedding.clone() } else { from.dense("output.weight", vocab, hidden)? };
-        let final_norm = from.norm(c.family.final_norm.1, hidden, &c)?;
-        let (mut fold, mut unfold) = (None, None);
-        if let Some(rotations) = &c.rotations {
-            let name = if tied { "token_embd.weight" } else { "output.weight" };
-            fold = rotations.of([name].into_iter(), hidden, None, from.what())?;
-            if rotations.embedding {
-                unfold = Some(Arc::new(rotations.fold("token_embd.weight", hidden, None, from.what())?));
-            }
-        }
-        let (scale, given) = (c.embedding_scale / c.residual_scale, 1.0 / c.residual_scale);
-        let embed = |pass: &mut Pass| {
-            let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table: embedding.clone(), scale, to });
-            unfold.iter().for_each(|fold| pass.push(Op::Unfold { x, fold: fold.clone() }));
-            pass.push(Op::Replace { x, scale: given });
-            x
-        };
+    /// Reads a decoder, with `LoadOptions::mtp` its block of multi-token prediction too, or that of `drafter`.
+    pub(crate) fn read(
+        mut from: Reader,
+        mut c: DecoderConfig,
+        options: &LoadOptions,
+        drafter: Option<&Drafter>,
+    ) -> Result<Self> {
+        from.expect(drafter.map_or(0, Drafter::tensor_bytes));
+        let ends = Ends::read(&mut from, &c)?;
         let mut pass = Pass::default();
-        let x = embed(&mut pass);
+        let x = ends.embed(&mut pass);
         let width = c.layer_inputs;
         let inputs = width.map(|width| inputs::of_all(&mut from, &c, width, &mut pass, x)).transpose()?;
         for index in 0..c.layers {
             layer::read(&mut from, &c, index, options, &mut pass, x, inputs)?;
         }
+        let (ropes, score) = (ropes::read(&mut from, &c)?, from.score_of(&c, ends.rows())?);
         let mut block = None;
-        if options.mtp {
-            c.blocks.push(Block { sparse: c.experts.is_some(), ..Block::default() });
-            let made = Mtp::read(&mut from, &c, &final_norm, options, &embed)?;
-            follow(&mut pass, x, &final_norm, &made);
+        if options.mtp || drafter.is_some() {
+            c.blocks.push(mtp::layer_of(&c));
+            let made = match drafter {
+                Some(drafter) => drafter.read(&mut from, &ends, options)?,
+                None => Mtp::read(&mut from, &c, &ends, options)?,
+            };
+            follow(&mut pass, x, &ends.norm, &made);
             block = Some(made);
         }
-        let ropes = ropes::read(&mut from, &c)?;
-        let score = from.score_of(&c, &head)?;
-        from.nothing_left(&c)?;
-        let head = Arc::new(Product {
-            weights: Projections { fold: fold.map(Arc::new), ..[head].into() },
-            site: Some(Site::Head),
-            names: vec!["output".into()],
-        });
-        results(&mut pass, &c, x, &final_norm, &head);
-        let draft = block.map(|Mtp { mut pass, before, output, norm }| {
-            results(&mut pass, &c, output, &norm, &head);
+        from.nothing_left(&c, options.mtp)?;
+        results(&mut pass, &c, x, &ends);
+        let draft = block.map(|Mtp { mut pass, before, output, ends }| {
+            results(&mut pass, &c, output, &ends);
             Program::new(&pass, &[before], true)
         });
         let (forward, append) = (Program::new(&pass, &[], true)?, Program::new(&pass, &[], false)?);
         let draft = draft.transpose()?;
-        let states = states(&forward, if draft.is_some() { hidden } else { 0 });
+        let states = states(&forward, if draft.is_some() { c.hidden } else { 0 });
         let facts = Facts::default();
         let mut decoder = Self { forward, append, draft, ropes, score, states, facts, config: c };
-        decoder.facts = facts_of(&decoder, from.other_bytes())?;
+        let other_bytes = from.other_bytes() + drafter.map_or(0, Drafter::other_bytes);
+        decoder.facts = facts_of(&decoder, other_bytes)?;
         Ok(decoder)
     }
 }
 
 /// Pushes what makes the results of a pass, after which the residual is `x`.
-fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, norm: &Norm, head: &Arc<Product>) {
+fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, ends: &Ends) {
+    let Ends { norm, head, .. } = ends;
     pass.push(Op::Check);
     pass.push(Op::Hidden { x, norm: Some(norm.clone()) });
     let (scaled, product, cap) = (norm.times(1.0 / c.logit_scale), head.clone(), c.logit_cap);

@@ -1,29 +1,59 @@
 //! Files of drafters alone, which predict tokens from hidden states of a model that is not in the file.
 
+use super::config_of;
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
+use crate::model::config::DecoderConfig;
 use crate::model::keys::NEXTN;
 
-/// Parts of the names of architectures and keys, and the drafters that have them.
-const KINDS: [(&str, &str); 2] = [("dflash", "a DFlash drafter"), ("eagle", "an EAGLE drafter")];
-const BLOCK: &str = "a block of multi-token prediction";
+/// The kinds of drafters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A block of multi-token prediction.
+    Block,
+    Eagle,
+    DFlash,
+}
 
-/// `Unsupported` if the file is a drafter without its model. The error says which kind it is.
+/// Parts of the names of architectures and keys, and the drafters that have them.
+const WORDS: [(&str, Kind); 2] = [("dflash", Kind::DFlash), ("eagle", Kind::Eagle)];
+
+impl Kind {
+    /// The kind of drafter that a file holds without its model; `None` for other files.
+    pub(crate) fn of(gguf: &Gguf) -> Result<Option<Self>> {
+        let architecture: &str = gguf.get("general.architecture")?;
+        let has = |word: &str| architecture.contains(word) || gguf.keys().any(|key| key.contains(word));
+        let known = WORDS.iter().find(|(word, _)| has(word)).map(|(_, kind)| *kind);
+        let block = || architecture.contains("mtp") || alone(gguf, architecture);
+        Ok(known.or_else(|| block().then_some(Self::Block)))
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Block => "a block of multi-token prediction",
+            Self::Eagle => "an EAGLE drafter",
+            Self::DFlash => "a DFlash drafter",
+        }
+    }
+}
+
+/// `Unsupported` if the file is a drafter without its model. The error says which kind it is, and how it is used.
 pub(super) fn refuse(gguf: &Gguf, architecture: &str) -> Result<()> {
-    let has = |word: &str| architecture.contains(word) || gguf.keys().any(|key| key.contains(word));
-    let (kind, why) = match KINDS.iter().find(|(word, _)| has(word)) {
-        Some((_, kind)) => {
-            (*kind, "it is not read; a draft_model is a small model of attention alone, complete in its file")
-        }
-        None if architecture.contains("mtp") || alone(gguf, architecture) => {
-            (BLOCK, "blocks are read from their model's own file, with mtp")
-        }
-        None => return Ok(()),
+    let Some(kind) = Kind::of(gguf)? else { return Ok(()) };
+    let how = match kind {
+        Kind::Block => "open that model, with this file as drafter_path",
+        _ => "it is not read; a draft_model is a small model of attention alone, complete in its file",
     };
-    let what = gguf.what();
+    let (what, kind) = (gguf.what(), kind.name());
     Err(Error::unsupported(format!(
-        "{what}: it is {kind} (architecture '{architecture}') without the model that it drafts for: {why}"
+        "{what}: it is {kind} (architecture '{architecture}') without the model that it drafts for: {how}"
     )))
+}
+
+/// The configuration of the model that a drafter alone describes as its own. What the file leaves out is that of
+/// `target`. Errors as for `Checkpoint::config`.
+pub(crate) fn config(gguf: &Gguf, target: &DecoderConfig, warn: &dyn Fn(&str)) -> Result<DecoderConfig> {
+    config_of(gguf, Some(target), warn)
 }
 
 /// Whether all blocks of the file predict further tokens.

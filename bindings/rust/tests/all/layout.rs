@@ -233,6 +233,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("log_context", offset_of!(bn_model_config, log_context)),
         ("progress", offset_of!(bn_model_config, progress)),
         ("progress_context", offset_of!(bn_model_config, progress_context)),
+        ("drafter_path", offset_of!(bn_model_config, drafter_path)),
     ]),
     ("bn_model_info", size_of::<bn_model_info>(), &[
         ("struct_size", offset_of!(bn_model_info, struct_size)),

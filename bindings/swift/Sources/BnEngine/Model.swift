@@ -87,11 +87,11 @@ public final class Model: @unchecked Sendable {
 
     /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
     /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the
-    /// file. `mtp` also loads the model's block of multi-token prediction, which drafts tokens. `skipZeros` keeps a
-    /// copy of weights with which BitNet b1.58 2B-4T skips those that are multiplied by zeros; it takes more memory. It
+    /// file. `mtp` also loads the model's block of multi-token prediction, which drafts tokens. `drafterPath` is
+    /// a GGUF file of such a block alone, which then drafts. `skipZeros` keeps a copy of weights with which BitNet b1.58 2B-4T skips those that are multiplied by zeros; it takes more memory. It
     /// blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
     public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, weights: Weights = Weights(),
-                            mtp: Bool = false, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
+                            mtp: Bool = false, drafterPath: String? = nil, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
         try checkABI()
         let hooks = Hooks(log)
         let load: @Sendable () throws -> Model = {
@@ -99,6 +99,7 @@ public final class Model: @unchecked Sendable {
             var config = bn_model_config()
             bn_model_config_init(&config, size(of: bn_model_config.self))
             (config.path, config.kernel_config_path) = (arena.optional(path), arena.optional(kernelConfigPath))
+            config.drafter_path = arena.optional(drafterPath)
             (config.weight_type, config.embedding_type) = (weights.layers.rawValue, weights.embedding.rawValue)
             config.head_type = weights.head.rawValue
             config.flags = (mtp ? BN_MODEL_MTP : 0) | (skipZeros ? BN_MODEL_SKIP_ZEROS : 0)

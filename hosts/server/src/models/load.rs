@@ -72,11 +72,13 @@ impl Loader {
     pub fn load(&self, listing: &Listing) -> Result<Loaded, Unloaded> {
         let options = &listing.options;
         let path = listing.path.as_deref().map(|path| self.resolve(path)).transpose()?;
+        let drafter = options.drafter.as_ref().map(|drafter| self.resolve(Path::new(drafter))).transpose()?;
         let model = self.open(
             options,
             path.as_deref(),
             bn::ModelOptions {
                 mtp: options.mtp,
+                drafter_path: drafter,
                 skip_zeros: options.skip_zeros,
                 ..bn::ModelOptions::default()
             },

@@ -18,10 +18,13 @@ pub struct ModelOptions {
     /// 1: the model's own block of multi-token prediction drafts tokens
     #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
     pub mtp: bool,
+    /// A GGUF file of a drafter alone, which drafts tokens from the model's hidden states
+    #[arg(long)]
+    pub drafter: Option<String>,
     /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
     #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
     pub skip_zeros: bool,
-    /// Who drafts: off, lookup or draft (draft with --draft-model or --mtp, else lookup)
+    /// Who drafts: off, lookup or draft (draft with --draft-model, --drafter or --mtp, else lookup)
     #[arg(long, default_value = "", hide_default_value = true, value_parser = word(SPECULATIONS))]
     pub speculation: bn::Speculation,
     /// Between JSON's tokens in answers with a schema: compact, tight or flexible
@@ -99,8 +102,9 @@ impl super::Options {
 impl ModelOptions {
     /// Err: what is missing.
     pub fn check(&self) -> Result<(), String> {
-        match self.speculation == bn::Speculation::Draft && self.draft_model.is_none() && !self.mtp {
-            true => Err("--speculation draft needs --draft-model or --mtp".to_owned()),
+        let drafts = self.draft_model.is_some() || self.drafter.is_some() || self.mtp;
+        match self.speculation == bn::Speculation::Draft && !drafts {
+            true => Err("--speculation draft needs --draft-model, --drafter or --mtp".to_owned()),
             false => Ok(()),
         }
     }
@@ -178,6 +182,7 @@ pub fn name_fields(message: &str) -> String {
         ("target_itl_ms", "--target-itl"),
         ("default_timeout_ms", "--timeout"),
         ("draft_model", "--draft-model"),
+        ("drafter_path", "--drafter"),
         ("mtp", "--mtp"),
         // Fields of requests.
         ("BN_SPECULATION_DRAFT", "draft"),

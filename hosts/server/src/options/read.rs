@@ -50,6 +50,7 @@ impl Options {
             &mut self.cors,
             &mut self.otlp_endpoint,
             &mut self.each.draft_model,
+            &mut self.each.drafter,
         ];
         for text in texts {
             text.take_if(|text| text.is_empty());

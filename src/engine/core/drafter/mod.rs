@@ -125,7 +125,9 @@ pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
     }
     let Some(draft) = &config.draft_model else { return Ok(()) };
     if target.model.drafts() {
-        return Err(Error::invalid("draft_model is set, and the model drafts for itself (mtp): choose one"));
+        return Err(Error::invalid(
+            "draft_model is set, and the model has a drafter (mtp, drafter_path): choose one",
+        ));
     }
     if draft.model.facts().encodes || target.model.facts().encodes {
         return Err(Error::unsupported("draft_model is set, and an encoder neither drafts nor generates"));

@@ -1,0 +1,117 @@
+//! A drafter in a file of its own, which predicts tokens from hidden states of a model in other files. It shares parts
+//! with that model, so its sizes are the model's.
+//!
+//! llama.cpp's converters write the block of multi-token prediction of Qwen3-Next and Qwen 3.5 so: with the metadata of
+//! the whole model, in which the block stands behind the model's layers, and with copies of embedding, final norm and
+//! head. Files without these copies have the model's.
+
+use super::config::DecoderConfig;
+use super::gguf::drafter::{self, Kind};
+use super::layers::ends::Ends;
+use super::layers::mtp::{self, Mtp};
+use super::options::LoadOptions;
+use super::reader::Reader;
+use super::requantized::Requantized;
+use crate::base::{Error, Result};
+use crate::formats::gguf::Gguf;
+
+/// An opened file with a block of multi-token prediction.
+pub(super) struct Drafter {
+    gguf: Gguf,
+    /// The configuration of its model, as this file has it, with the block's layer behind the others.
+    config: DecoderConfig,
+}
+
+impl Drafter {
+    /// Opens the file at `path` for the model in `what`, whose configuration is `target`. `Io` if it can't be read,
+    /// `Unsupported` if it is no drafter that we know, `InvalidArgument` if it is one for another model.
+    pub fn open(path: &str, what: &str, target: &DecoderConfig, warn: &dyn Fn(&str)) -> Result<Self> {
+        let gguf =
+            Gguf::open(path).map_err(|e| Error::new(e.status, format!("drafter_path: {}", e.message)))?;
+        let refuse = |why: &str| Err(Error::unsupported(format!("drafter_path: {}: {why}", gguf.what())));
+        match Kind::of(&gguf)? {
+            Some(Kind::Block) => {}
+            Some(kind) => return refuse(&format!("it is {}, which is not read", kind.name())),
+            None => {
+                return refuse(
+                    "it is no drafter alone, that is a block of multi-token prediction without its model; a small \
+                     model that drafts is a draft_model",
+                );
+            }
+        }
+        let mut config = drafter::config(&gguf, target, warn)?;
+        if config.further != 1 {
+            return refuse(&several(config.further));
+        }
+        let why = difference(&config, target);
+        if let Some(why) = why {
+            let own = gguf.what();
+            return Err(Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}")));
+        }
+        config.blocks.push(mtp::layer_of(&config));
+        Ok(Self { gguf, config })
+    }
+
+    /// Reads the block, for a model with these `ends`.
+    pub fn read(&self, model: &mut Reader, ends: &Ends, options: &LoadOptions) -> Result<Mtp> {
+        let Self { gguf, config: c } = self;
+        let read = |reader: &mut Reader| {
+            let ends = ends.of_drafter(reader, c)?;
+            let block = Mtp::read(reader, c, &ends, options)?;
+            reader.nothing_left(c, true)?;
+            Ok(block)
+        };
+        match options.requantizes() {
+            false => model.beside(gguf, read),
+            true => model.beside(&Requantized::new(gguf, c.family, options)?, read),
+        }
+    }
+
+    pub fn tensor_bytes(&self) -> u64 {
+        self.gguf.tensor_bytes()
+    }
+
+    /// Bytes of the file that stay mapped but are not tensors.
+    pub fn other_bytes(&self) -> u64 {
+        (self.gguf.file_bytes() as u64).saturating_sub(self.gguf.tensor_bytes())
+    }
+}
+
+/// Says that there are `count` blocks.
+pub(super) fn several(count: usize) -> String {
+    format!(
+        "it has {count} blocks of multi-token prediction, and one is read: drafts of several blocks in turn, each with \
+         keys and values of its own, are not supported"
+    )
+}
+
+/// The first thing in which a drafter's configuration is not its model's, as the beginning of a sentence.
+fn difference(own: &DecoderConfig, model: &DecoderConfig) -> Option<String> {
+    if own.family.gguf != model.family.gguf {
+        return Some(format!("its architecture is {}, and {}", own.architecture, model.architecture));
+    }
+    let sizes: [(&str, fn(&DecoderConfig) -> usize); 7] = [
+        ("number of layers before the block", |c| c.layers),
+        ("embedding_length", |c| c.hidden),
+        ("vocab_size", |c| c.vocab_size),
+        ("attention.head_count", |c| c.attention.heads),
+        ("attention.head_count_kv", |c| c.attention.kv_heads),
+        ("attention.key_length", |c| c.attention.head_dim),
+        ("rope.dimension_count", |c| c.described().dims),
+    ];
+    if let Some((name, of)) = sizes.iter().find(|(_, of)| of(own) != of(model)) {
+        return Some(format!("its {name} is {}, and {}", of(own), of(model)));
+    }
+    if own.ropes != model.ropes || own.rope_style != model.rope_style {
+        return Some(format!("it rotates by {:?}, and {:?}", own.described(), model.described()));
+    }
+    let recurrent = |c: &DecoderConfig| c.blocks.iter().filter(|block| block.recurrent).count();
+    if own.blocks != model.blocks {
+        return Some(format!(
+            "its layers have another order, {} are recurrent, and {}",
+            recurrent(own),
+            recurrent(model)
+        ));
+    }
+    None
+}
