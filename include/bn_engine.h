@@ -705,8 +705,8 @@ bn_status bn_engine_check_constraint(bn_engine *engine, const bn_constraint *con
 #define BN_SPECULATION_OFF (1u)
 /** Look-ups draft the tokens that followed the same tokens earlier in prompt or output. */
 #define BN_SPECULATION_LOOKUP (2u)
-/** The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in a
- * file beside it (`drafter_path`). */
+/** The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in
+ * a file beside it (`drafter_path`). */
 #define BN_SPECULATION_DRAFT (3u)
 
 /** The largest `draft_tokens`. */

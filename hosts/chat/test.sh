@@ -104,6 +104,7 @@ grep -q 'too large' "$dir/err" || fail "20 GB were not refused"
 # Errors are reported in one line.
 refuses '/nowhere' /nowhere < /dev/null
 refuses 'mtp is set' --mtp 1 < /dev/null
+refuses '/nowhere/drafter' --drafter /nowhere/drafter < /dev/null
 refuses '/nowhere' --draft-model /nowhere < /dev/null
 refuses '/nowhere/draft_model' /nowhere/draft_model < /dev/null
 refuses 'vocabulary' --draft-model builtin:echo < /dev/null

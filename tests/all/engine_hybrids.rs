@@ -229,8 +229,17 @@ fn memory_is_counted_and_too_little_is_refused_with_both_numbers() {
 
 /// An engine whose model drafts for itself.
 fn with_mtp(change: impl FnOnce(&mut EngineConfig)) -> Engine {
-    let path = root().join("tests/golden/mtp/qwen35").to_string_lossy().into_owned();
-    let options = LoadOptions { mtp: true, ..LoadOptions::default() };
+    with_block("mtp/qwen35", LoadOptions { mtp: true, ..LoadOptions::default() }, change)
+}
+
+/// An engine whose model drafts with a block in a file of its own.
+fn with_drafter(change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let path = root().join("tests/golden/mtp/qwen35.gguf").to_string_lossy().into_owned();
+    with_block("models/qwen35", LoadOptions { drafter: Some(path), ..LoadOptions::default() }, change)
+}
+
+fn with_block(model: &str, options: LoadOptions, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+    let path = root().join("tests/golden").join(model).to_string_lossy().into_owned();
     let model = load_source(&Source::File(path), &options, 1).unwrap().loaded;
     hybrid(|config| {
         (config.model, config.draft_always) = (Some(model), true);
@@ -266,6 +275,28 @@ fn a_model_that_drafts_for_itself_gives_the_same_bits() {
         assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 20, "{stats:?}");
         assert!(stats.drafting_ns > 0);
     }
+}
+
+#[test]
+fn a_block_in_a_file_of_its_own_drafts_what_it_drafts_in_the_models() {
+    let prompts: Vec<_> = (0..4).map(|n| prompt(0, 20 + 9 * n, n)).collect();
+    // One request at a time and a fixed depth: no time that is measured decides on drafts.
+    let fixed = |config: &mut EngineConfig| (config.draft_tokens, config.max_batch_size) = (3, 1);
+    let [one, two] = [with_mtp(fixed), with_drafter(fixed)];
+    for ids in &prompts {
+        let [one, two] = [&one, &two].map(|engine| {
+            let answer = ask(engine, two_words(ids, 30));
+            (outcome(&answer), answer.usage.drafted_tokens, answer.usage.accepted_tokens)
+        });
+        assert_eq!(one, two);
+        assert_eq!(two.0, undrafted(ids, 30));
+        assert!(two.2 > 0);
+    }
+    let counts = |engine: &Engine| {
+        let stats = engine.stats();
+        (stats.drafted_tokens, stats.accepted_tokens, stats.prompt_tokens, stats.generated_tokens)
+    };
+    assert_eq!(counts(&one), counts(&two));
 }
 
 /// The block's hidden state takes part in snapshots, preemption, sessions and look-ups.

@@ -19,8 +19,15 @@ fn golden(name: &str) -> Running {
     load(&Source::File(root().join("tests/golden/mtp").join(name).to_string_lossy().into_owned())).unwrap()
 }
 
+/// A model without a block, and the block in a file of its own.
+fn beside(model: &str, block: &str) -> Running {
+    let path = |path: String| root().join("tests/golden").join(path).to_string_lossy().into_owned();
+    let options = LoadOptions { drafter: Some(path(format!("mtp/{block}.gguf"))), ..LoadOptions::default() };
+    load_source(&Source::File(path(format!("models/{model}"))), &options, 1).unwrap()
+}
+
 /// One sequence in a model's memory.
-struct Chat<'a> {
+pub struct Chat<'a> {
     model: &'a Running,
     memory: Box<dyn Memory>,
     out: Outputs,
@@ -31,7 +38,7 @@ struct Chat<'a> {
 const SLOT: u32 = 1;
 
 impl<'a> Chat<'a> {
-    fn new(model: &'a Running) -> Self {
+    pub fn new(model: &'a Running) -> Self {
         let memory = model.memory(KvType::F32, BLOCKS.len(), 16, 1);
         Self { model, memory, out: Outputs::default(), drafts: Outputs::default(), done: 0 }
     }
@@ -46,7 +53,7 @@ impl<'a> Chat<'a> {
     }
 
     /// Runs tokens, of which the last `drafted` are drafts. Each save is a number of rows and a slot.
-    fn run(&mut self, tokens: &[u32], drafted: u32, saves: &[(u32, u32)]) {
+    pub fn run(&mut self, tokens: &[u32], drafted: u32, saves: &[(u32, u32)]) {
         let mut batch = self.batch(tokens, self.done);
         batch.saves.extend(saves);
         batch.states.push(StateRows { slot: SLOT, drafted, saves: (0, saves.len() as u32) });
@@ -54,14 +61,14 @@ impl<'a> Chat<'a> {
         self.done += tokens.len() as u32 - drafted;
     }
 
-    fn hidden(&self, slot: u32) -> Vec<f32> {
+    pub fn hidden(&self, slot: u32) -> Vec<f32> {
         let mut hidden = Vec::new();
         self.memory.read_hidden(slot, &mut hidden).unwrap();
         hidden
     }
 
     /// The logits of the token after `token`, which stands after those that ran and `ahead` drafts.
-    fn draft(&mut self, token: u32, ahead: u32) -> Vec<f32> {
+    pub fn draft(&mut self, token: u32, ahead: u32) -> Vec<f32> {
         let before = if ahead == 0 { self.hidden(SLOT) } else { self.drafts.hidden.clone() };
         let mut batch = self.batch(&[token], self.done + ahead);
         batch.hidden_rows = vec![0];
@@ -80,25 +87,42 @@ fn drafts_are_those_of_the_reference() {
         let case = json(&folder.join("drafts.json"));
         let (tokens, drafts) = (numbers(&case["tokens"]), numbers(&case["drafts"]));
         let want = floats(&folder.join("drafts.f32"));
-        let model = golden(name);
-        let vocab = model.model.facts().vocab_size;
-        for chunk in [1, 7, 17, 39] {
-            let (mut chat, mut seen) = (Chat::new(&model), 0.0f64);
-            while (chat.done as usize) + 1 < tokens.len() {
-                let from = chat.done as usize;
-                let to = (from + chunk).min(tokens.len() - 1);
-                chat.run(&tokens[from..to], 0, &[]);
-                let row = &want[(to - 1) * vocab..to * vocab];
-                seen = seen.max(relative_error(&chat.draft(tokens[to], 0), row));
+        let vocab = want.len() / (tokens.len() - 1 + drafts.len());
+        let gguf = format!("{name}.gguf");
+        let models =
+            [("a folder", golden(name)), ("two", beside(name, name)), ("two files", beside(&gguf, name))];
+        for (kind, model) in models {
+            for chunk in [1, 7, 17, 39] {
+                let (mut chat, mut seen) = (Chat::new(&model), 0.0f64);
+                while (chat.done as usize) + 1 < tokens.len() {
+                    let from = chat.done as usize;
+                    let to = (from + chunk).min(tokens.len() - 1);
+                    chat.run(&tokens[from..to], 0, &[]);
+                    let row = &want[(to - 1) * vocab..to * vocab];
+                    seen = seen.max(relative_error(&chat.draft(tokens[to], 0), row));
+                }
+                let last = tokens.len() - 1;
+                for (ahead, token) in drafts.iter().enumerate() {
+                    let row = &want[(last + ahead) * vocab..(last + ahead + 1) * vocab];
+                    seen = seen.max(relative_error(&chat.draft(*token, ahead as u32 + 1), row));
+                }
+                println!("{name} in {kind}, chunks of {chunk}: {seen:.1e}");
+                assert!(seen < 1e-5, "{name} in {kind}, chunks of {chunk}: {seen:.1e}");
             }
-            let last = tokens.len() - 1;
-            for (ahead, token) in drafts.iter().enumerate() {
-                let row = &want[(last + ahead) * vocab..(last + ahead + 1) * vocab];
-                seen = seen.max(relative_error(&chat.draft(*token, ahead as u32 + 1), row));
-            }
-            println!("{name} in chunks of {chunk}: {seen:.1e}");
-            assert!(seen < 1e-5, "{name} in chunks of {chunk}: {seen:.1e}");
         }
+    }
+}
+
+/// A folder without the block takes the file of a block that llama.cpp's converter has written.
+#[test]
+fn a_folder_drafts_the_same_with_its_block_in_a_file() {
+    for name in ["qwen35", "qwen35moe"] {
+        let [one, two] = [golden(name), beside(name, name)].map(|model| {
+            let mut chat = Chat::new(&model);
+            chat.run(&[5, 17, 40, 3, 60, 21], 0, &[]);
+            bits(&(0..4).map(|ahead| chat.draft(9 + ahead, ahead)).collect::<Vec<_>>())
+        });
+        assert!(one == two, "{name}");
     }
 }
 
@@ -175,11 +199,11 @@ fn files_with_blocks_that_are_not_understood_are_refused() {
         assert_eq!(model.model.kv_shape().layers, 2);
         let unsupported = |file: File, words: &[&str]| refused(open(file), Status::Unsupported, words);
         let bad = |file: File, words: &[&str]| refused(open(file), Status::BadModel, words);
-        unsupported(file(), &["mtp is set", "no block"]);
+        unsupported(file(), &["mtp is set", "no block", "drafter_path"]);
         unsupported(whole.clone().without("blk.2.nextn.eh_proj.weight"), &["mtp is set", "no block"]);
         bad(whole.clone().without("blk.2.nextn.enorm.weight"), &["'blk.2.nextn.enorm.weight'"]);
         bad(whole.clone().without("blk.2.attn_k.weight"), &["'blk.2.attn_k.weight'"]);
-        let strange = "blk.2.nextn.embed_tokens.weight";
+        let strange = "blk.2.nextn.other.weight";
         unsupported(whole.clone().random(strange, &[HIDDEN, 40], 1), &[strange, "no part"]);
         let narrow = whole.clone().without("blk.2.nextn.hnorm.weight");
         bad(narrow.random("blk.2.nextn.hnorm.weight", &[HIDDEN - 1], 1), &["hnorm"]);

@@ -188,6 +188,7 @@ TEST(model_config_ranges_are_refused_by_name) {
     BAD(embedding_type, BN_WEIGHTS_TERNARY);
     BAD(head_type, -1);
     BAD(head_type, BN_WEIGHTS_TERNARY);
+    BAD(drafter_path, BN_STRING(""));
     BAD(kernel_config_path, BN_STRING("kernel_config.ini"));
     BAD(path, BN_STRING(""));
     BAD(path, BN_STRING("builtin:\xff"));

@@ -118,6 +118,20 @@ TEST(a_model_without_a_block_of_multi_token_prediction_is_refused) {
     CHECK(model == NULL);
 }
 
+TEST(a_file_that_is_no_drafter_is_refused) {
+    bn_model_config config;
+    bn_model *model = NULL;
+    bn_error error;
+    bn_model_config_init(&config, sizeof config);
+    config.drafter_path = BN_STRING("/nonexistent/mtp.gguf");
+    CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_IO);
+    CHECK_CONTAINS(error.message, "drafter_path: cannot open '/nonexistent/mtp.gguf'");
+    config.flags = BN_MODEL_MTP;
+    CHECK_STATUS(bn_model_open(&config, &model, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_CONTAINS(error.message, "mtp and drafter_path are set");
+    CHECK(model == NULL);
+}
+
 TEST(what_is_no_speculation_is_refused) {
     bn_engine_config config = echo_config();
     bn_engine *engine = NULL;

@@ -1,5 +1,5 @@
 """Makes GGUF files of the folders in tests/golden/models with llama.cpp's own converter, and one whose weights are folded
-with rotations as Bonsai 2's are.
+with rotations as Bonsai 2's are. Blocks of multi-token prediction (NAME-mtp) become files of their own in tests/golden/mtp.
 
   python converted.py LLAMA_CPP [case ...]     LLAMA_CPP: its source, with conversion/ and gguf-py/
 
@@ -42,6 +42,8 @@ GELU, GELU_TOLERANCE = ("gemma2", "starcoder2"), 1e-3
 ROTATED, BLOCK = "qwen35", 16
 
 
+BLOCKS = os.path.join(ROOT, "tests", "golden", "mtp")
+WITH_BLOCK = ["qwen35", "qwen35moe"]
 LAYERS, INTERVAL = "layer_types", "full_attention_interval"
 
 
@@ -61,13 +63,14 @@ def published(hparams, source):
     return own
 
 
-def convert(folder, path, kind):
-    source = Path(MODELS, folder)
+def convert(folder, path, kind, block=False):
+    """block: only the folder's block of multi-token prediction, with the model's ends beside it."""
+    source = Path(BLOCKS if block else MODELS, folder)
     hparams = conversion.ModelBase.load_hparams(source, False)
     architecture = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
     cls = conversion.get_model_class(architecture)
     for part in (cls, *(x for x in vars(cls).values() if isinstance(x, type))):
-        part.set_vocab, part.no_mtp = no_vocab, True
+        part.set_vocab, part.no_mtp, part.mtp_only = no_vocab, not block, block
     with torch.inference_mode():
         model = cls(source, kind, Path(path), eager=True, model_name=folder, hparams=published(hparams, source))
         if LAYERS in model.hparams and "full_attention" in model.hparams[LAYERS]:
@@ -110,6 +113,10 @@ def converted(folder):
         noise=noise,
         values=case["logits"],
     )
+
+
+def block(folder):
+    convert(folder, os.path.join(BLOCKS, folder + ".gguf"), gguf.LlamaFileType.MOSTLY_BF16, block=True)
 
 
 # ---------------------------------------------------------------- rotations
@@ -195,6 +202,7 @@ def rotated(name="qwen35-rotated"):
 
 ALL = FOLDERS + DENSE + CONVOLUTIONS + MAMBA + LATENT
 CASES = {folder: (lambda folder=folder: converted(folder)) for folder in ALL} | {"qwen35-rotated": rotated}
+CASES |= {folder + "-mtp": (lambda folder=folder: block(folder)) for folder in WITH_BLOCK}
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

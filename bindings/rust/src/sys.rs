@@ -596,8 +596,8 @@ pub const BN_SPECULATION_OFF: u32 = 1;
 /// Look-ups draft the tokens that followed the same tokens earlier in prompt or output.
 pub const BN_SPECULATION_LOOKUP: u32 = 2;
 
-/// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in a
-/// file beside it (`drafter_path`).
+/// The engine's `draft_model` drafts, or the model's own block (`BN_MODEL_MTP`), or the drafter in
+/// a file beside it (`drafter_path`).
 pub const BN_SPECULATION_DRAFT: u32 = 3;
 
 /// The largest `draft_tokens`.

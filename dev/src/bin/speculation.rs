@@ -2,14 +2,14 @@
 //! drafts.
 //!
 //! `cargo dev speculation -- [--quick] [--threads N] [--isa NAME] [--only WORD]... [--json FILE] [MODEL.gguf
-//! [DRAFT.gguf | mtp]]`
+//! [DRAFT.gguf | mtp | drafter=BLOCK.gguf]]`
 //!
 //! Loads: `loop`, the repetition that the model has fallen into at temperature 0; `free`, a temperature at which almost
 //! no draft is accepted; `json` and `quote`: outputs match a JSON schema, as they come and as a hook makes the model
 //! quote one from its prompt; without a model also `copy`: a hook makes the demo model quote a story from its prompt.
 //! Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from it; the loads are then
 //! `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from the model's own
-//! block, which the engine without drafts does not load. A block of random weights predicts nothing, so a bias leaves
+//! block, or that of a file beside it, which the engine without drafts does not load. A block of random weights predicts nothing, so a bias leaves
 //! outputs one token (`one`: every draft stands) or two (`two`: about half of them do). With a model that people trained
 //! there are tasks on real text: `summary`, `edit` and `code` repeat their prompts, `chat`, `chat_warm` and `prose` do
 //! not. `trap` and `turn` mislead look-ups, always or after a while. Two engines run the same model's requests in turns,
@@ -333,16 +333,19 @@ fn measure(
 
 fn all(options: &Options, paths: &[String]) -> Result<Vec<serde_json::Value>> {
     let pool = Pool::new(options.threads)?;
-    let open = |path: Option<&String>, head, mtp| {
-        let options = LoadOptions { embedding: head, head, mtp, ..LoadOptions::default() };
+    let open = |path: Option<&String>, head, mtp, drafter: Option<&str>| {
+        let drafter = drafter.map(str::to_owned);
+        let options = LoadOptions { embedding: head, head, mtp, drafter, ..LoadOptions::default() };
         let source = Source::parse(path.map(String::as_str))?;
         load(&source, &options, &pool, &|_, _| (), &mut |_, _| false)
     };
     let own = paths.get(1).is_some_and(|path| path == "mtp");
-    let draft =
-        paths.get(1).filter(|_| !own).map(|path| open(Some(path), WeightType::Q4_0, false)).transpose()?;
-    let mtp = if own { Some(open(paths.first(), WeightType::Keep, true)?) } else { None };
-    let models = Models { loaded: open(paths.first(), WeightType::Keep, false)?, draft, mtp };
+    let beside = paths.get(1).and_then(|path| path.strip_prefix("drafter="));
+    let block = own || beside.is_some();
+    let draft = paths.get(1).filter(|_| !block);
+    let draft = draft.map(|path| open(Some(path), WeightType::Q4_0, false, None)).transpose()?;
+    let mtp = if block { Some(open(paths.first(), WeightType::Keep, own, beside)?) } else { None };
+    let models = Models { loaded: open(paths.first(), WeightType::Keep, false, None)?, draft, mtp };
     let mut results = Vec::new();
     for load in loads(options, &models, paths.is_empty())? {
         for batch in BATCHES {

@@ -271,7 +271,8 @@ class Demo(ServerTest):
             self.assertEqual(server.stop(), 0)
         self.refused("/v1/completions", {"prompt": "x", "speculation": "draft"}, "no --draft-model")
         for options, words, status in [(["--draft-model", "/nowhere.gguf"], "/nowhere.gguf", 3), (["--speculation", "draft"], "needs --draft-model", 2),
-                                       (["--draft-model", "builtin:echo"], "vocabulary", 3), (["--mtp", "1"], "mtp is set", 3)]:
+                                       (["--draft-model", "builtin:echo"], "vocabulary", 3), (["--mtp", "1"], "mtp is set", 3),
+                                       (["--drafter", "/nowhere.gguf"], "/nowhere.gguf", 3)]:
             failed = subprocess.run([PROGRAM, "--port", "0", *options], capture_output=True, text=True, timeout=60)
             self.assertEqual(failed.returncode, status, failed.stderr)
             self.assertIn(words, failed.stderr)

@@ -56,11 +56,14 @@ pub(crate) fn config(gguf: &Gguf, target: &DecoderConfig, warn: &dyn Fn(&str)) -
     config_of(gguf, Some(target), warn)
 }
 
-/// Whether all blocks of the file predict further tokens.
+/// Whether all blocks of the file predict further tokens: those behind the layers that its metadata counts, and others
+/// that join a token and a hidden state.
 fn alone(gguf: &Gguf, architecture: &str) -> bool {
-    let further = gguf.get::<u32>(&format!("{architecture}.{NEXTN}")).is_ok_and(|further| further > 0);
+    let key = |key: &str| gguf.get::<u32>(&format!("{architecture}.{key}")).unwrap_or(0);
+    let further = key(NEXTN);
+    let first = key("block_count").checked_sub(further).filter(|layers| *layers > 0).unwrap_or(u32::MAX);
     let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<u32>().ok();
     let predicts = |block: u32| gguf.tensor(&format!("blk.{block}.nextn.eh_proj.weight")).is_some();
     let mut blocks = gguf.tensors().iter().filter_map(|tensor| number(&tensor.name)).peekable();
-    further && blocks.peek().is_some() && blocks.all(predicts)
+    further > 0 && blocks.peek().is_some() && blocks.all(|block| block >= first || predicts(block))
 }

@@ -8,7 +8,8 @@
 //! attention), bonsai2-27b, bonsai2-9b, bonsai2-4b and bonsai2-2b (the same with rotated inputs; published in ptq1_0 and
 //! pq2_0), maple-20b (256 experts, of which a row has 8). WEIGHTS: the type of the projections. HEAD: the type of the
 //! embedding, which is also the head, except in bonsai-8b, maple-20b and the hybrids of 9B and 27B, whose head is a
-//! separate tensor of the same type. qwen35-4b-mtp and bonsai2-27b-mtp also have a block of multi-token prediction.
+//! separate tensor of the same type. qwen35-4b-mtp and bonsai2-27b-mtp also have a block of multi-token prediction,
+//! qwen35-4b-drafter has that block alone, to draft for qwen35-4b.
 //! LAYERS: writes only this many layers; they are the same for any number (4 have one of attention in a hybrid).
 //! DAMPING: multiplies the updates of layers after the second, by their sub-norms. The first two layers then agree more
 //! or less with all, as a draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of
@@ -68,7 +69,8 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     }
     let common = if lean.is_some() { common(&file.list[0]) } else { Vec::new() };
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
-    let data = |index: usize, out: &mut dyn Write| random(&file.list[index], index as u64, &common, out);
+    let data =
+        |index: usize, out: &mut dyn Write| random(&file.list[index], file.list[index].seed, &common, out);
     let written =
         write_file(Path::new(out), &metadata::of(shape, layers, &tensors), &tensors, data, |_| Ok(()));
     written.map_err(|e| e.message)
@@ -123,6 +125,8 @@ struct Tensors {
 struct Tensor {
     name: String,
     dims: Vec<u64>,
+    /// The same for a tensor of the same name in shapes with other parts.
+    seed: u64,
     dtype: DType,
     /// Size of a norm's weights.
     norm: f32,
@@ -141,7 +145,8 @@ impl Tensors {
         dtype.byte_len(rows, cols).ok_or_else(|| format!("{name}: {dtype:?} rows of {cols}"))?;
         let dims = if rows == 1 { vec![cols as u64] } else { vec![cols as u64, rows as u64] };
         let leans = name == "token_embd.weight" || name.ends_with("ffn_gate.weight");
-        self.list.push(Tensor { name, dims, dtype, norm: 1.0, lean: self.lean.filter(|_| leans) });
+        let (seed, lean) = (self.list.len() as u64, self.lean.filter(|_| leans));
+        self.list.push(Tensor { name, dims, dtype, seed, norm: 1.0, lean });
         Ok(())
     }
 
@@ -193,7 +198,13 @@ impl Tensors {
             }
             self.mixture(s, &name)?;
         }
-        if s.mtp { self.further(s, layers) } else { Ok(()) }
+        if s.mtp {
+            self.further(s, layers)?;
+        }
+        if s.alone {
+            self.list.retain(|tensor| tensor.name.starts_with(&format!("blk.{layers}.")));
+        }
+        Ok(())
     }
 
     /// A block of multi-token prediction, whose layer is of attention.

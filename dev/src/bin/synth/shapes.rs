@@ -25,6 +25,8 @@ pub struct Shape {
     pub tied: bool,
     /// Whether a block of multi-token prediction stands after the layers.
     pub mtp: bool,
+    /// Whether that block alone is written, as a drafter in a file of its own.
+    pub alone: bool,
     /// Whether weights are folded with a rotation of their inputs, as in Bonsai 2.
     pub folded: bool,
     /// YaRN's factor and the context that it stretches.
@@ -50,6 +52,7 @@ const BITNET_2B: Shape = Shape {
     qk_norms: false,
     tied: true,
     mtp: false,
+    alone: false,
     folded: false,
     yarn: None,
 };
@@ -88,6 +91,7 @@ const BONSAI: Shape = Shape {
     qk_norms: true,
     tied: true,
     mtp: false,
+    alone: false,
     folded: false,
     yarn: None,
 };
@@ -171,6 +175,7 @@ pub const SHAPES: [Shape; 17] = [
     },
     QWEN35,
     Shape { name: "qwen35-4b-mtp", mtp: true, ..QWEN35 },
+    Shape { name: "qwen35-4b-drafter", mtp: true, alone: true, ..QWEN35 },
     QWEN35_27B,
     Shape { name: "bonsai2-27b", folded: true, ..QWEN35_27B },
     Shape { name: "bonsai2-27b-mtp", folded: true, mtp: true, ..QWEN35_27B },
