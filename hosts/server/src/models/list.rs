@@ -165,8 +165,8 @@ impl Listing {
     /// Whether the files may be a model. No loaded model is unloaded for others.
     pub fn is_plausible(&self) -> bool {
         let options = &self.options;
-        let mut models =
-            self.path.as_deref().into_iter().chain(options.draft_model.as_deref().map(Path::new));
+        let drafts = [&options.draft_model, &options.drafter].into_iter().flatten().map(Path::new);
+        let mut models = self.path.as_deref().into_iter().chain(drafts);
         let mut adapters = options.adapters.iter().map(|(_, path)| path);
         models.all(|path| may_be(path, "config.json"))
             && adapters.all(|path| may_be(path, "adapter_config.json"))
@@ -344,6 +344,8 @@ mod tests {
             (at("short"), false),
             (at("none"), false),
             (format!("{};draft-model={}", at("good"), at("junk")), false),
+            (format!("{};drafter={}", at("good"), at("good")), true),
+            (format!("{};drafter={}", at("good"), at("junk")), false),
             (format!("{};adapters=x={}", at("good"), at("")), false),
         ] {
             let found = list(&format!("a={item}")).unwrap().models[0].is_plausible();
