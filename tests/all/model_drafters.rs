@@ -141,6 +141,40 @@ fn a_drafter_uses_its_own_embedding_and_head() {
     }
 }
 
+/// A file whose weights of these names, and whose embedding if `table`, count as folded with a rotation.
+fn rotated(file: File, weights: &[&str], table: bool) -> File {
+    let key = |key: &str| format!("prism.hadamard.{key}");
+    let names = weights.iter().map(|name| format!("{name}.ffn_down.weight")).collect();
+    let file = file
+        .u32(&key("version"), 1)
+        .u32(&key("block_size"), 32)
+        .str(&key("transform"), "normalized-sylvester-walsh-hadamard")
+        .str(&key("axis"), "input-last-dimension")
+        .str(&key("sign_mode"), "identity")
+        .set(&key("weight_names"), Value::Strs(names));
+    match table {
+        true => file.set(&key("inverse_weight_names"), Value::Strs(vec![TABLE.into()])),
+        false => file,
+    }
+}
+
+/// Each file says which of its weights are rotated (Bonsai 2).
+#[test]
+fn rotations_are_those_of_each_file() {
+    let plain = untied(qwen35, "qwen35");
+    let [model, drafter] = split(&plain, "qwen35", &[]);
+    let [_, copied] = split(&plain, "qwen35", &[TABLE]);
+    let target = rotated(model, &["blk.1"], true);
+    let of = |weights: &[&str]| results(&open(rotated(plain.clone(), weights, true)).unwrap());
+    let (neither, both) = (of(&["blk.1"]), of(&["blk.1", "blk.2"]));
+    let beside = |drafter: &File| results(&open_with(&target, drafter).unwrap());
+    assert!(neither.0 != both.0 && neither.1 == both.1);
+    assert!(beside(&drafter) == neither);
+    assert!(beside(&rotated(drafter, &["blk.2"], false)) == both);
+    assert!(beside(&rotated(copied.clone(), &["blk.2"], true)) == both);
+    assert!(beside(&rotated(copied, &["blk.2"], false)) != both);
+}
+
 /// A model whose file has a block too drafts with that of the other file, and says so.
 #[test]
 fn the_file_that_is_named_drafts() {
