@@ -85,12 +85,15 @@ pub(super) fn several(count: usize) -> String {
     )
 }
 
+/// A size's name and value.
+type Size = (&'static str, fn(&DecoderConfig) -> usize);
+
 /// The first thing in which a drafter's configuration is not its model's, as the beginning of a sentence.
 fn difference(own: &DecoderConfig, model: &DecoderConfig) -> Option<String> {
     if own.family.gguf != model.family.gguf {
         return Some(format!("its architecture is {}, and {}", own.architecture, model.architecture));
     }
-    let sizes: [(&str, fn(&DecoderConfig) -> usize); 7] = [
+    let sizes: [Size; 7] = [
         ("number of layers before the block", |c| c.layers),
         ("embedding_length", |c| c.hidden),
         ("vocab_size", |c| c.vocab_size),
