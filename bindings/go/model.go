@@ -28,7 +28,7 @@ type ModelOptions struct {
 	Embedding   WeightType
 	Head        WeightType
 	MTP         bool   // also load the model's block of multi-token prediction, which drafts (SpeculationDraft)
-	DrafterPath string // a GGUF file of a drafter alone, a block of multi-token prediction that drafts
+	DrafterPath string // a GGUF file of a drafter alone: a block of multi-token prediction, or an EAGLE-3 head
 	SkipZeros   bool   // keep what lets BitNet b1.58 2B-4T read no weights that meet zeros; takes more memory
 	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
 	KernelConfigPath string

@@ -2,7 +2,7 @@
 
 use super::config::DecoderConfig;
 use super::encoder::EncoderConfig;
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::kernels::{Matrix, Pool};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
@@ -39,6 +39,11 @@ pub trait Checkpoint {
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix>;
     /// A vector of `len` elements. Errors as for `matrix`.
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>>;
+    /// A vector of whole numbers. Errors as for `matrix`.
+    fn integers(&self, tensor: &str) -> Result<Vec<i64>> {
+        let why = "whole numbers are read from GGUF files alone";
+        Err(Error::unsupported(format!("{}: tensor '{tensor}': {why}", self.what())))
+    }
     /// The names of all tensors in the files. Tensors without a GGUF name keep their own.
     fn names(&self) -> Result<Vec<String>>;
     /// Bytes of all tensors in the files, and of one tensor. Progress is computed from them.

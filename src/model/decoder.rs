@@ -5,15 +5,17 @@ mod read;
 
 use super::check::check_batch;
 use super::config::DecoderConfig;
+use super::layers::eagle::HeadKv;
 use super::score::{Score, ScoreRows};
 use super::{Adapter, AdapterFile, Facts, KvShape, Model, Outputs, Pooling, adapter, check_stop};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, grow};
 use crate::kernels::gemm::ternary::Columns;
 use crate::ops::pass::{Program, Ropes, Step};
 use crate::ops::{
     Accepted, AttentionShape, Distinct, Extent, KvLayers, Memory, MemoryLayout, OpSet, Paging, RaggedBatch,
     StateShape, step_bytes,
 };
+use std::sync::Arc;
 
 /// A loaded decoder.
 pub(super) struct Decoder {
@@ -22,9 +24,11 @@ pub(super) struct Decoder {
     forward: Program,
     /// Writes K, V and states of rows from which nothing else is wanted.
     append: Program,
-    /// The block of multi-token prediction: from the hidden state of the token before each row's. `None`: the files have
-    /// none, or it is not wanted.
+    /// The block of multi-token prediction, or an EAGLE-3 head: from the hidden state of the token before each row's.
+    /// `None`: the files have none, or it is not wanted.
     draft: Option<Program>,
+    /// The parts of an EAGLE-3 head that its pass has not.
+    head: Option<Head>,
     /// In the order of `DecoderConfig::ropes`.
     ropes: Vec<Ropes>,
     /// The head that scores pairs of texts.
@@ -33,7 +37,19 @@ pub(super) struct Decoder {
     facts: Facts,
 }
 
+struct Head {
+    kv: HeadKv,
+    /// As `Eagle::ids`.
+    ids: Option<Arc<[u32]>>,
+}
+
 impl Decoder {
+    /// The shape of attention that some layers have, if it is not that of the others.
+    fn other_shape(&self) -> Option<&AttentionShape> {
+        let head = self.head.as_ref().filter(|head| head.kv.apart).map(|head| &head.kv.shape);
+        self.config.global.as_ref().or(head)
+    }
+
     /// The step of `batch`. `wanted`: the rows that continue after the last layer's mixer; `None`: all.
     fn step<'a>(
         &'a self,
@@ -43,7 +59,7 @@ impl Decoder {
     ) -> Result<Step<'a>> {
         let c = &self.config;
         let paging = |shape| Paging::new(batch, &layout.kv, shape);
-        let (all, global) = (paging(&c.attention)?, c.global.as_ref().map(paging).transpose()?);
+        let (all, global) = (paging(&c.attention)?, self.other_shape().map(paging).transpose()?);
         check_batch(batch, &layout.kv, self.kv_shape(), &self.facts)?;
         let (longest, ropes) = (layout.longest, &self.ropes);
         Ok(Step { batch, paging: Some(all), global, longest, ropes, wanted })
@@ -56,8 +72,11 @@ impl Model for Decoder {
     }
 
     fn kv_shape(&self) -> KvShape {
-        let (c, [layers, others]) = (&self.config, self.config.kv_layers());
-        let others = c.global.as_ref().map(|a| KvLayers {
+        let (c, [mut layers, mut others]) = (&self.config, self.config.kv_layers());
+        if let Some(Head { kv, .. }) = &self.head {
+            *(if kv.apart { &mut others } else { &mut layers }) += 1;
+        }
+        let others = self.other_shape().map(|a| KvLayers {
             layers: others,
             kv_heads: a.kv_heads,
             head_dim: a.head_dim,
@@ -86,7 +105,11 @@ impl Model for Decoder {
             return Err(Error::internal("drafts of a model without a block that predicts them"));
         };
         let step = self.step(batch, memory.layout(), None)?;
-        ops.run(draft, &step, Some(memory), &[before], out, &mut || Ok(()))
+        ops.run(draft, &step, Some(memory), &[before], out, &mut || Ok(()))?;
+        match self.head.as_ref().and_then(|head| head.ids.as_ref()) {
+            Some(ids) => spread(&mut out.logits, ids, self.facts.vocab_size),
+            None => Ok(()),
+        }
     }
 
     fn advance(&self, ops: &dyn OpSet, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
@@ -126,7 +149,7 @@ impl Model for Decoder {
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
         let programs = self.programs().into_iter().chain([&self.append]);
-        step_bytes(programs, ops, extent, &self.ropes, self.config.shapes().count())
+        step_bytes(programs, ops, extent, &self.ropes, 1 + usize::from(self.other_shape().is_some()))
     }
 
     fn forward(
@@ -165,6 +188,25 @@ fn wanted(batch: &RaggedBatch) -> Option<Vec<u32>> {
     (rows.len() < all).then_some(rows)
 }
 
+/// Moves logits of the tokens `ids`, which ascend, to their places among those of `vocab` tokens. All others are
+/// -infinity.
+fn spread(logits: &mut Vec<f32>, ids: &[u32], vocab: usize) -> Result<()> {
+    let (own, rows) = (ids.len(), logits.len() / ids.len().max(1));
+    let logits = grow(logits, rows * vocab, "a step's outputs")?;
+    // From the end on: each place is behind the logits that are still to be moved.
+    for row in (0..rows).rev() {
+        let mut end = (row + 1) * vocab;
+        for (at, id) in ids.iter().enumerate().rev() {
+            let (logit, to) = (logits[row * own + at], row * vocab + *id as usize);
+            logits[to + 1..end].fill(f32::NEG_INFINITY);
+            logits[to] = logit;
+            end = to;
+        }
+        logits[row * vocab..end].fill(f32::NEG_INFINITY);
+    }
+    Ok(())
+}
+
 /// The size of a sequence's state.
 fn states(forward: &Program, hidden: usize) -> StateShape {
     let layers = forward.recurrent().count();
@@ -198,4 +240,26 @@ fn facts_of(decoder: &Decoder, other_bytes: u64) -> Result<Facts> {
         scores: score.as_ref().map(|_| Pooling::Last),
         ..Facts::of_weights(matrices.into_iter(), vectors.into_iter().chain(rows), other_bytes + copied)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn logits_of_some_tokens_stand_at_their_numbers() {
+        let none = f32::NEG_INFINITY;
+        for (ids, want) in [
+            (&[1u32, 2, 5][..], [none, 1.0, 2.0, none, none, 3.0, none, 4.0, 5.0, none, none, 6.0]),
+            (&[0, 1, 2], [1.0, 2.0, 3.0, none, none, none, 4.0, 5.0, 6.0, none, none, none]),
+            (&[3, 4, 5], [none, none, none, 1.0, 2.0, 3.0, none, none, none, 4.0, 5.0, 6.0]),
+        ] {
+            let mut logits = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+            spread(&mut logits, ids, 6).unwrap();
+            assert_eq!(logits, want, "{ids:?}");
+        }
+        let mut all = vec![1.0, 2.0];
+        spread(&mut all, &[0, 1], 2).unwrap();
+        assert_eq!(all, [1.0, 2.0]);
+    }
 }

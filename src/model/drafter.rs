@@ -3,10 +3,12 @@
 //!
 //! llama.cpp's converters write the block of multi-token prediction of Qwen3-Next and Qwen 3.5 so: with the metadata of
 //! the whole model, in which the block stands behind the model's layers, and with copies of embedding, final norm and
-//! head. Files without these copies have the model's.
+//! head. Files without these copies have the model's. A head of EAGLE-3 has sizes of its own.
 
 use super::config::DecoderConfig;
 use super::gguf::drafter::{self, Kind};
+use super::gguf::eagle;
+use super::layers::eagle::{Eagle, EagleConfig};
 use super::layers::ends::Ends;
 use super::layers::mtp::{self, Mtp};
 use super::options::LoadOptions;
@@ -15,11 +17,16 @@ use super::requantized::Requantized;
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
 
-/// An opened file with a block of multi-token prediction.
+/// An opened file of a drafter.
 pub(super) struct Drafter {
     gguf: Gguf,
-    /// The configuration of its model, as this file has it, with the block's layer behind the others.
-    config: DecoderConfig,
+    config: Config,
+}
+
+enum Config {
+    /// A block of multi-token prediction: its model's, as this file has it, with the block's layer behind the others.
+    Block(Box<DecoderConfig>),
+    Eagle(Box<EagleConfig>),
 }
 
 impl Drafter {
@@ -31,11 +38,16 @@ impl Drafter {
         let refuse = |why: &str| Err(Error::unsupported(format!("drafter_path: {}: {why}", gguf.what())));
         match Kind::of(&gguf)? {
             Some(Kind::Block) => {}
+            Some(Kind::Eagle) => {
+                let config = eagle::config(&gguf, warn)?;
+                check_head(&config, gguf.what(), target, what)?;
+                return Ok(Self { gguf, config: Config::Eagle(Box::new(config)) });
+            }
             Some(kind) => return refuse(&format!("it is {}, which is not read", kind.name())),
             None => {
                 return refuse(
-                    "it is no drafter alone, that is a block of multi-token prediction without its model; a small \
-                     model that drafts is a draft_model",
+                    "it is no drafter alone, that is a block of multi-token prediction or an EAGLE-3 head without its \
+                     model; a small model that drafts is a draft_model",
                 );
             }
         }
@@ -49,12 +61,30 @@ impl Drafter {
             return Err(Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}")));
         }
         config.blocks.push(mtp::layer_of(&config));
-        Ok(Self { gguf, config })
+        Ok(Self { gguf, config: Config::Block(Box::new(config)) })
+    }
+
+    /// The layers of the model whose inputs an EAGLE-3 head continues from. `None`: it is no such head.
+    pub fn taps(&self) -> Option<&[usize]> {
+        match &self.config {
+            Config::Block(_) => None,
+            Config::Eagle(config) => Some(&config.taps),
+        }
+    }
+
+    /// Reads the EAGLE-3 head, for the model `m` with these `ends`. Its weights keep their types.
+    pub fn read_head(&self, model: &mut Reader, m: &DecoderConfig, ends: &Ends) -> Result<Eagle> {
+        let Config::Eagle(config) = &self.config else { return Err(other_kind()) };
+        model.beside(&self.gguf, |reader| {
+            let head = Eagle::read(reader, config, m, ends)?;
+            reader.nothing_left(&config.layer, true)?;
+            Ok(head)
+        })
     }
 
     /// Reads the block, for a model with these `ends`.
     pub fn read(&self, model: &mut Reader, ends: &Ends, options: &LoadOptions) -> Result<Mtp> {
-        let Self { gguf, config: c } = self;
+        let Self { gguf, config: Config::Block(c) } = self else { return Err(other_kind()) };
         let read = |reader: &mut Reader| {
             let ends = ends.of_drafter(reader, c)?;
             let block = Mtp::read(reader, c, &ends, options)?;
@@ -74,6 +104,36 @@ impl Drafter {
     /// Bytes of the file that stay mapped but are not tensors.
     pub fn other_bytes(&self) -> u64 {
         (self.gguf.file_bytes() as u64).saturating_sub(self.gguf.tensor_bytes())
+    }
+}
+
+fn other_kind() -> Error {
+    Error::internal("a drafter that is read as one of another kind")
+}
+
+/// Refuses the head `own` for a model that it does not draft for, or whose K and V cannot stand beside the head's.
+fn check_head(head: &EagleConfig, own: &str, m: &DecoderConfig, what: &str) -> Result<()> {
+    let invalid =
+        |why: String| Err(Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}")));
+    if head.width != m.hidden {
+        return invalid(format!(
+            "its target_hidden_size is {}, and hidden states have {}",
+            head.width, m.hidden
+        ));
+    }
+    let [low, middle, high] = head.taps;
+    if low >= middle || middle >= high || high >= m.layers {
+        let why = format!(
+            "its target_layers are {:?}, which must ascend, and there are {} layers",
+            head.taps, m.layers
+        );
+        return invalid(why);
+    }
+    match m.global {
+        None => Ok(()),
+        Some(_) => Err(Error::unsupported(format!(
+            "drafter_path: {own}: EAGLE-3 heads of models with two shapes of attention are not read, as is {what}"
+        ))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! GGUF files as checkpoints: metadata keys become a configuration, and tensors keep their names.
 
 pub(super) mod drafter;
+pub(super) mod eagle;
 mod encoder;
 mod latent;
 mod layers;
@@ -105,6 +106,10 @@ impl Checkpoint for Gguf {
         }
     }
 
+    fn integers(&self, tensor: &str) -> Result<Vec<i64>> {
+        Gguf::integers(self, tensor)
+    }
+
     fn names(&self) -> Result<Vec<String>> {
         let architecture: &str = self.get("general.architecture")?;
         let long = rope::kind(self, architecture)? == Some(rope::LONG);
@@ -163,9 +168,7 @@ fn config_of(gguf: &Gguf, target: Option<&DecoderConfig>, warn: &dyn Fn(&str)) -
     let mut config = keys.config(architecture)?;
     config.rotations = Rotations::read(gguf)?;
     config.sampling = SamplingDefaults::read(&GGUF_KEYS, &|key| number(gguf, key), gguf.what(), warn);
-    keys.unknown().iter().for_each(|key| {
-        warn(&format!("{}: metadata key '{key}' is not known and not used", gguf.what()));
-    });
+    keys.warn_of_unknown(&[], warn);
     Ok(config)
 }
 
@@ -519,19 +522,21 @@ impl<'a> Keys<'a> {
         Ok(())
     }
 
-    /// Keys of this architecture that nothing here reads, sorted. They may mean something, so they are worth a
-    /// warning.
-    fn unknown(&self) -> Vec<&str> {
+    /// Warns of keys of this architecture that nothing reads, in order: they may mean something. The caller reads those
+    /// of `own`.
+    fn warn_of_unknown(&self, own: &[&str], warn: &dyn Fn(&str)) {
         let known = |key: &str| {
             KNOWN.contains(&key)
+                || own.contains(&key)
                 || self.family.recurrent.is_some_and(|kind| kind.gguf_keys().contains(&key))
                 || NEUTRAL_FLOATS.iter().any(|(k, _)| *k == key)
                 || NEUTRAL.iter().any(|(k, _)| *k == key)
         };
         let prefix = self.full("");
-        let own = |key: &str| key.strip_prefix(&prefix).is_some_and(|key| !known(key));
-        let mut keys: Vec<&str> = self.gguf.keys().filter(|key| own(key)).collect();
+        let unknown = |key: &str| key.strip_prefix(&prefix).is_some_and(|key| !known(key));
+        let mut keys: Vec<&str> = self.gguf.keys().filter(|key| unknown(key)).collect();
         keys.sort_unstable();
-        keys
+        let what = self.gguf.what();
+        keys.iter().for_each(|key| warn(&format!("{what}: metadata key '{key}' is not known and not used")));
     }
 }

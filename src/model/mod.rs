@@ -133,14 +133,15 @@ pub trait Model: Send + Sync {
     fn advance(&self, _: &dyn OpSet, _: &mut dyn Memory, _: &[Accepted]) -> Result<()> {
         Ok(())
     }
-    /// Whether it has a block that predicts further tokens (multi-token prediction), for `draft`.
+    /// Whether it has a block that predicts further tokens (multi-token prediction) or a head that does (EAGLE-3), for
+    /// `draft`.
     fn drafts(&self) -> bool {
         false
     }
     /// Drafts the token that follows each row of `batch`: `out.logits` `[rows, vocab_size]`. Sequences have one row each,
-    /// all of them in `logits_rows` and `hidden_rows`. `before` `[rows, hidden_size]` has the hidden states of the tokens
-    /// before the rows: that of the sequence's state (`Memory::read_hidden`), or `out.hidden` of the draft pass before.
-    /// Changes no state.
+    /// all of them in `logits_rows` and `hidden_rows`. `before` `[rows, state_shape().hidden]` has the hidden states of
+    /// the tokens before the rows: that of the sequence's state (`Memory::read_hidden`), or `out.hidden` of the draft
+    /// pass before. Changes no state.
     fn draft(
         &self,
         _: &dyn OpSet,

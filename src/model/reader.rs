@@ -220,6 +220,23 @@ impl<'a> Reader<'a> {
         Ok(vector)
     }
 
+    /// Numbers of tokens of a vocabulary of `vocab`, in ascending order.
+    pub(super) fn ids(&mut self, name: &str, vocab: usize) -> Result<Arc<[u32]>> {
+        let all = self.files.integers(name)?;
+        if all.is_empty() {
+            return Err(self.bad(name, "is empty"));
+        }
+        if let Some(id) = all.iter().find(|id| !(0..vocab as i64).contains(*id)) {
+            return Err(self.bad(name, &format!("holds {id}, and the model has {vocab} tokens")));
+        }
+        if let Some(pair) = all.windows(2).find(|pair| pair[0] >= pair[1]) {
+            let why = format!("holds {} after {}: its tokens must ascend", pair[1], pair[0]);
+            return Err(self.bad(name, &why));
+        }
+        self.took(name, self.files.bytes_of(name))?;
+        Ok(all.iter().map(|id| *id as u32).collect())
+    }
+
     /// The weights of a norm, to which `offset` is added.
     fn norm_weight(&mut self, name: &str, len: usize, offset: f32) -> Result<Arc<[f32]>> {
         let weight = self.vector(&format!("{name}.weight"), len)?;

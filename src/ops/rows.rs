@@ -49,6 +49,27 @@ impl On<'_> {
         })
     }
 
+    /// Copies rows to the columns of wider ones that begin at `from`.
+    pub(super) fn put(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        from: usize,
+        (out, wide): (&mut [f32], usize),
+    ) -> Result<()> {
+        if from + width > wide || [x.len(), out.len()] != [rows * width, rows * wide] {
+            let why = format!("columns {from} to {} of {wide} in {} elements", from + width, out.len());
+            return Err(Error::internal(why));
+        }
+        let shared = SharedOut::new(out);
+        self.pool.run_if_worth(rows * width, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let to = unsafe { shared.slice(row * wide + from..row * wide + from + width) };
+            to.copy_from_slice(&x[row * width..][..width]);
+        });
+        Ok(())
+    }
+
     /// `norm` of the columns that begin at `from`, in place.
     pub(super) fn norm_columns(
         self,

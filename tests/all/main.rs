@@ -18,7 +18,9 @@ mod convert;
 #[cfg(unix)] // the emulated driver is a shared library of Unix
 mod cuda;
 mod cycles;
+mod eagle_support;
 mod engine_constrained;
+mod engine_eagle;
 mod engine_echo;
 mod engine_embed;
 mod engine_encoders;
@@ -42,6 +44,7 @@ mod model_bad_dense;
 mod model_bad_files;
 mod model_damaged;
 mod model_drafters;
+mod model_eagle;
 mod model_echo;
 mod model_folders;
 mod model_golden;

@@ -369,13 +369,13 @@ fn drafters_of_other_kinds_are_refused_by_name() {
             .random("fc.weight", &[2 * HIDDEN, HIDDEN], 1)
             .random("output.weight", &[HIDDEN, VOCAB], 2)
     };
-    for (architecture, kind) in [
-        ("dflash", "a DFlash drafter"),
-        ("qwen35-dflash", "a DFlash drafter"),
-        ("eagle3", "an EAGLE drafter"),
+    for (architecture, kind, how) in [
+        ("dflash", "a DFlash drafter", "draft_model"),
+        ("qwen35-dflash", "a DFlash drafter", "draft_model"),
+        ("eagle3", "an EAGLE drafter", "drafter_path"),
     ] {
         let named = format!("'{architecture}'");
-        unsupported(file(architecture), &["test file", &named, kind, "draft_model"]);
+        unsupported(file(architecture), &["test file", &named, kind, how]);
     }
     // A body of a known architecture, with keys of the drafter.
     unsupported(file("qwen3").u32("qwen3.dflash.block_size", 16), &["'qwen3'", "a DFlash drafter"]);

@@ -29,13 +29,13 @@ fn beside(model: &str, block: &str) -> Running {
 /// One sequence in a model's memory.
 pub struct Chat<'a> {
     model: &'a Running,
-    memory: Box<dyn Memory>,
+    pub memory: Box<dyn Memory>,
     out: Outputs,
     drafts: Outputs,
-    done: u32,
+    pub done: u32,
 }
 
-const SLOT: u32 = 1;
+pub const SLOT: u32 = 1;
 
 impl<'a> Chat<'a> {
     pub fn new(model: &'a Running) -> Self {

@@ -51,7 +51,7 @@ pub struct ModelOptions {
     pub threads: u32,
     /// Also load the model's block of multi-token prediction, which drafts tokens.
     pub mtp: bool,
-    /// A GGUF file of a drafter alone, a block of multi-token prediction that drafts tokens for the model.
+    /// A GGUF file of a drafter alone: a block of multi-token prediction, or an EAGLE-3 head.
     pub drafter_path: Option<PathBuf>,
     /// Keep a copy of weights with which a model with ReLU² skips those that are multiplied by zeros (BitNet
     /// b1.58 2B-4T).

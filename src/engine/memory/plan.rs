@@ -258,7 +258,7 @@ impl DraftBytes {
 
     /// Memory of a model that drafts for itself, beside its weights and KV, which are counted already.
     fn of_itself(config: &EngineConfig, model: &dyn Model) -> Self {
-        let hidden = 2 * size_of::<f32>() * model.facts().hidden_size;
+        let hidden = 2 * size_of::<f32>() * model.state_shape().hidden;
         let rows = (config.max_batch_size as usize).saturating_mul(hidden);
         let workspace = Self::logits(config, model).saturating_add(rows) as u64;
         Self { workspace: if model.drafts() { workspace } else { 0 }, ..Self::default() }

@@ -1,6 +1,6 @@
 //! Reads a decoder from a checkpoint, which must have all necessary tensors and no others.
 
-use super::{Decoder, facts_of, states};
+use super::{Decoder, Head, facts_of, states};
 use crate::base::Result;
 use crate::model::Facts;
 use crate::model::config::DecoderConfig;
@@ -14,7 +14,7 @@ use crate::ops::Norm;
 use crate::ops::pass::{Op, Pass, Program, Reg};
 
 impl Decoder {
-    /// Reads a decoder, with `LoadOptions::mtp` its block of multi-token prediction too, or that of `drafter`.
+    /// Reads a decoder, with `LoadOptions::mtp` its block of multi-token prediction too, or `drafter`.
     pub(crate) fn read(
         mut from: Reader,
         mut c: DecoderConfig,
@@ -27,43 +27,61 @@ impl Decoder {
         let x = ends.embed(&mut pass);
         let width = c.layer_inputs;
         let inputs = width.map(|width| inputs::of_all(&mut from, &c, width, &mut pass, x)).transpose()?;
+        let taps = drafter.and_then(Drafter::taps).unwrap_or_default();
+        let tapped = pass.register(taps.len() * c.hidden);
         for index in 0..c.layers {
+            if let Some(at) = taps.iter().position(|tap| *tap == index) {
+                pass.push(Op::Columns { x, from: at * c.hidden, to: tapped });
+            }
             layer::read(&mut from, &c, index, options, &mut pass, x, inputs)?;
         }
-        let (ropes, score) = (ropes::read(&mut from, &c)?, from.score_of(&c, ends.rows())?);
-        let mut block = None;
-        if options.mtp || drafter.is_some() {
-            c.blocks.push(mtp::layer_of(&c));
-            let made = match drafter {
-                Some(drafter) => drafter.read(&mut from, &ends, options)?,
-                None => Mtp::read(&mut from, &c, &ends, options)?,
-            };
-            follow(&mut pass, x, &ends.norm, &made);
-            block = Some(made);
+        let (mut ropes, score) = (ropes::read(&mut from, &c)?, from.score_of(&c, ends.rows())?);
+        let (mut draft, mut head) = (None, None);
+        match drafter {
+            Some(drafter) if !taps.is_empty() => {
+                let mut made = drafter.read_head(&mut from, &c, &ends)?;
+                made.follow(&mut pass, tapped, c.residual_scale);
+                results(&mut made.pass, made.output, &made.ends, None, (1.0, None));
+                draft = Some(Program::new(&made.pass, &[made.before], true)?);
+                ropes.append(&mut made.ropes);
+                head = Some(Head { kv: made.kv, ids: made.ids });
+            }
+            None if !options.mtp => {}
+            _ => {
+                c.blocks.push(mtp::layer_of(&c));
+                let mut made = match drafter {
+                    Some(drafter) => drafter.read(&mut from, &ends, options)?,
+                    None => Mtp::read(&mut from, &c, &ends, options)?,
+                };
+                follow(&mut pass, x, &ends.norm, &made);
+                let norm = made.ends.norm.clone();
+                results(&mut made.pass, made.output, &made.ends, Some(norm), (c.logit_scale, c.logit_cap));
+                draft = Some(Program::new(&made.pass, &[made.before], true)?);
+            }
         }
         from.nothing_left(&c, options.mtp)?;
-        results(&mut pass, &c, x, &ends);
-        let draft = block.map(|Mtp { mut pass, before, output, ends }| {
-            results(&mut pass, &c, output, &ends);
-            Program::new(&pass, &[before], true)
-        });
+        results(&mut pass, x, &ends, Some(ends.norm.clone()), (c.logit_scale, c.logit_cap));
         let (forward, append) = (Program::new(&pass, &[], true)?, Program::new(&pass, &[], false)?);
-        let draft = draft.transpose()?;
-        let states = states(&forward, if draft.is_some() { c.hidden } else { 0 });
+        let states = states(&forward, draft.as_ref().map_or(0, given));
         let facts = Facts::default();
-        let mut decoder = Self { forward, append, draft, ropes, score, states, facts, config: c };
+        let mut decoder = Self { forward, append, draft, head, ropes, score, states, facts, config: c };
         let other_bytes = from.other_bytes() + drafter.map_or(0, Drafter::other_bytes);
         decoder.facts = facts_of(&decoder, other_bytes)?;
         Ok(decoder)
     }
 }
 
-/// Pushes what makes the results of a pass, after which the residual is `x`.
-fn results(pass: &mut Pass, c: &DecoderConfig, x: Reg, ends: &Ends) {
-    let Ends { norm, head, .. } = ends;
+/// Elements of a row that a pass is given.
+fn given(program: &Program) -> usize {
+    program.inputs().iter().map(|input| program.places()[input.index()].width).sum()
+}
+
+/// Pushes what makes the results of a pass, after which the residual is `x`: hidden states with `norm`, and logits, with
+/// their divisor and cap.
+fn results(pass: &mut Pass, x: Reg, ends: &Ends, norm: Option<Norm>, (divisor, cap): (f32, Option<f32>)) {
     pass.push(Op::Check);
-    pass.push(Op::Hidden { x, norm: Some(norm.clone()) });
-    let (scaled, product, cap) = (norm.times(1.0 / c.logit_scale), head.clone(), c.logit_cap);
+    pass.push(Op::Hidden { x, norm });
+    let (scaled, product) = (ends.norm.times(1.0 / divisor), ends.head.clone());
     pass.make(|rows| Op::Head { x, rows, norm: Some(scaled), product, cap });
 }
 

@@ -41,7 +41,7 @@ impl Kind {
 pub(super) fn refuse(gguf: &Gguf, architecture: &str) -> Result<()> {
     let Some(kind) = Kind::of(gguf)? else { return Ok(()) };
     let how = match kind {
-        Kind::Block => "open that model, with this file as drafter_path",
+        Kind::Block | Kind::Eagle => "open that model, with this file as drafter_path",
         _ => "it is not read; a draft_model is a small model of attention alone, complete in its file",
     };
     let (what, kind) = (gguf.what(), kind.name());

@@ -1,6 +1,6 @@
 //! The ends of a decoder: the embedding of tokens, and the norm and the product that make logits.
 
-use crate::base::Result;
+use crate::base::{Error, Result};
 use crate::kernels::Matrix;
 use crate::model::config::DecoderConfig;
 use crate::model::reader::Reader;
@@ -16,8 +16,10 @@ pub(crate) struct Ends {
     table: Matrix,
     /// The rotation that the table's rows are folded with.
     unfold: Option<Arc<Fold>>,
-    /// The factor on the table's rows, and that on embeddings that a request gives.
-    scales: [f32; 2],
+    /// The factor on the table's rows.
+    scale: f32,
+    /// That on embeddings that a request gives. `None`: they have another width, and the tokens' own stay in their place.
+    given: Option<f32>,
     pub norm: Norm,
     pub head: Arc<Product>,
     /// The head is the embedding's own table.
@@ -40,8 +42,8 @@ impl Ends {
         let norm = reader.norm(c.family.final_norm.1, c.hidden, c)?;
         let head = head(reader, c, matrix, if tied { EMBEDDING } else { HEAD })?;
         let unfold = unfold(reader, c)?;
-        let scales = [c.embedding_scale / c.residual_scale, 1.0 / c.residual_scale];
-        Ok(Self { table, unfold, scales, norm, head, tied })
+        let (scale, given) = (c.embedding_scale / c.residual_scale, Some(1.0 / c.residual_scale));
+        Ok(Self { table, unfold, scale, given, norm, head, tied })
     }
 
     /// The ends of a drafter in files of its own, of which it may lack any: it has the model's then.
@@ -53,6 +55,39 @@ impl Ends {
             if self.tied && !reader.has(HEAD) {
                 ends.head = head(reader, c, ends.table.clone(), EMBEDDING)?;
             }
+        }
+        Ok(ends)
+    }
+
+    /// The ends of a head for drafts in files of its own, whose configuration is `c`, with logits of `tokens` tokens. It may
+    /// lack the embedding and the product that makes logits: it has the model's then. `InvalidArgument` if they have
+    /// other sizes.
+    pub(crate) fn of_head(&self, reader: &mut Reader, c: &DecoderConfig, tokens: usize) -> Result<Self> {
+        let (mut ends, width, vocab) = (self.clone(), self.table.cols, self.table.rows);
+        let refuse =
+            |reader: &Reader, why| Err(Error::invalid(format!("drafter_path: {}: {why}", reader.what())));
+        ends.norm = reader.norm(c.family.final_norm.1, c.hidden, c)?;
+        if reader.has(EMBEDDING) {
+            if c.vocab_size < vocab {
+                let why = format!("its {EMBEDDING} has {} tokens, and the model's {vocab}", c.vocab_size);
+                return refuse(reader, why);
+            }
+            ends.table = reader.dense(EMBEDDING, c.vocab_size, c.hidden)?;
+            (ends.unfold, ends.scale, ends.given) = (None, 1.0, Some(1.0).filter(|_| c.hidden == width));
+        } else if c.hidden != width {
+            let why = format!(
+                "it has no {EMBEDDING}, and the model's has rows of {width} where it takes {}",
+                c.hidden
+            );
+            return refuse(reader, why);
+        }
+        if reader.has(HEAD) {
+            let matrix = reader.dense(HEAD, tokens, c.hidden)?;
+            ends.head = head(reader, c, matrix, HEAD)?;
+        } else if [tokens, c.hidden] != [vocab, width] {
+            let why =
+                format!("it has no {HEAD}, and the model's makes logits of {vocab} tokens from {width}");
+            return refuse(reader, why);
         }
         Ok(ends)
     }
@@ -81,10 +116,10 @@ impl Ends {
 
     /// Pushes the embeddings of a step's tokens.
     pub(crate) fn embed(&self, pass: &mut Pass) -> Reg {
-        let ([scale, given], table) = (self.scales, self.table.clone());
+        let (scale, table) = (self.scale, self.table.clone());
         let x = pass.make(|to| Op::Embed { ids: Ids::Tokens, table, scale, to });
         self.unfold.iter().for_each(|fold| pass.push(Op::Unfold { x, fold: fold.clone() }));
-        pass.push(Op::Replace { x, scale: given });
+        self.given.iter().for_each(|scale| pass.push(Op::Replace { x, scale: *scale }));
         x
     }
 }

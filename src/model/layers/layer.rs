@@ -73,7 +73,12 @@ fn mixer(from: &mut LayerReader, pass: &mut Pass, of: &Residual) -> Result<Mixed
 }
 
 /// The update of the residual by the mixer, and by a second one of the same inputs.
-fn output(from: &mut LayerReader, pass: &mut Pass, mixed: &Mixed, beside: Option<Mixed>) -> Result<Reg> {
+pub(super) fn output(
+    from: &mut LayerReader,
+    pass: &mut Pass,
+    mixed: &Mixed,
+    beside: Option<Mixed>,
+) -> Result<Reg> {
     let (c, hidden) = (from.c, from.c.hidden);
     // Outputs of recurrent layers never have a bias.
     let bias = c.parts.output_bias && !c.blocks[from.index].recurrent;

@@ -2,6 +2,7 @@
 
 pub(super) mod attention;
 pub(super) mod delta_net;
+pub(super) mod eagle;
 pub(super) mod ends;
 pub(super) mod experts;
 pub(super) mod gated;

@@ -98,6 +98,7 @@ impl<'a> Run<'a> {
             | Op::Gate { .. }
             | Op::Absorb { .. }
             | Op::Expand { .. }
+            | Op::Columns { .. }
             | Op::Beside { .. } => self.by_rows(op),
         }
     }
@@ -159,6 +160,13 @@ impl<'a> Run<'a> {
                 let [a, b, to] = self.registers.made(self.registers.rows(*a), [*a, *b], *to)?;
                 let widths = [a.width, b.width];
                 on.beside([(a.data, a_norm), (b.data, b_norm)], a.rows, widths, to.data)
+            }
+            Op::Columns { x, from, to } => {
+                let [x, to] = match from {
+                    0 => self.registers.like(*x, *to)?,
+                    _ => self.registers.of([*x, *to])?,
+                };
+                on.put(x.data, x.dims(), *from, (to.data, to.width))
             }
             _ => Err(Error::internal("an operation without an arm")),
         }

@@ -449,6 +449,7 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Recur { .. } => Some("recurrent layers"),
         Op::Encode { .. } => Some("encoders"),
         Op::Beside { .. } | Op::Shift { .. } => Some("blocks of multi-token prediction"),
+        Op::Columns { .. } => Some("EAGLE heads"),
         Op::Head { cap: Some(_), .. } => Some("capped logits"),
         Op::Embed { ids: Ids::Types | Ids::Positions(_), .. } => Some("encoders"),
         Op::Check

@@ -165,6 +165,12 @@ pub enum Op {
         norms: [Norm; 2],
         to: Reg,
     },
+    /// Copies rows of `x` to the columns of `to` from `from` on. The copy to the first columns comes first.
+    Columns {
+        x: Reg,
+        from: usize,
+        to: Reg,
+    },
     /// The hidden states of the tokens before the batch's, given the batch's own: zeros at position 0. Keeps those of the last
     /// certain rows for the next pass.
     Shift {
@@ -297,6 +303,7 @@ impl Op {
             | Self::NormColumns { .. }
             | Self::Scale { .. }
             | Self::Append { .. }
+            | Self::Columns { .. }
             | Self::Want { .. }
             | Self::Hidden { .. } => 0,
         }
@@ -351,6 +358,10 @@ impl Op {
                 each(Reads, a);
                 each(Reads, b);
                 each(Makes, to);
+            }
+            Self::Columns { x, from, to } => {
+                each(Reads, x);
+                each(if *from == 0 { Makes } else { Changes }, to);
             }
             Self::SplitGate { x, to, gate, .. } => {
                 each(Reads, x);
@@ -428,6 +439,7 @@ impl Op {
             | Self::SplitGate { .. }
             | Self::Gate { .. }
             | Self::Expand { .. }
+            | Self::Columns { .. }
             | Self::Shift { .. }
             | Self::Want { .. } => {}
         }

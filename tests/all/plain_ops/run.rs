@@ -113,7 +113,9 @@ impl Run<'_> {
             }
             Op::Hidden { x, norm } => return self.hidden(x, norm.as_ref()),
             Op::Head { x, norm, product, cap, .. } => return self.head(x, norm.as_ref(), product, *cap),
-            Op::Encode { .. } | Op::Shift { .. } => return Err(Error::unsupported("no test needs it here")),
+            Op::Encode { .. } | Op::Columns { .. } | Op::Shift { .. } => {
+                return Err(Error::unsupported("no test needs it here"));
+            }
         };
         self.set(to, made)
     }
