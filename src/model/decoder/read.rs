@@ -76,8 +76,8 @@ fn given(program: &Program) -> usize {
     program.inputs().iter().map(|input| program.places()[input.index()].width).sum()
 }
 
-/// Pushes what makes the results of a pass, after which the residual is `x`: hidden states with `norm`, and logits, with
-/// their divisor and cap.
+/// Pushes what makes the results of a pass, after which the residual is `x`: hidden states with `norm`, and logits,
+/// with their divisor and cap.
 fn results(pass: &mut Pass, x: Reg, ends: &Ends, norm: Option<Norm>, (divisor, cap): (f32, Option<f32>)) {
     pass.push(Op::Check);
     pass.push(Op::Hidden { x, norm });

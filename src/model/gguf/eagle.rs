@@ -1,5 +1,5 @@
-//! The metadata of EAGLE-3 heads, as llama.cpp's converter writes them (conversion/llama.py, src/models/eagle3.cpp). The
-//! head's layer is described like a Llama of one layer.
+//! The metadata of EAGLE-3 heads, as llama.cpp's converter writes them (conversion/llama.py, src/models/eagle3.cpp).
+//! The head's layer is described like a Llama of one layer.
 
 use super::{Keys, Metadata};
 use crate::base::{Error, Result};
@@ -13,7 +13,7 @@ const ARCHITECTURE: &str = "eagle3";
 /// The family of the head's layer, with the order of rows of its q and k.
 const LAYER: &str = "llama";
 
-/// The layers whose inputs the head continues from, in a file's key and in that of files from before llama.cpp's release.
+/// The layers whose inputs the head continues from: a file's key, and that of files from before llama.cpp's release.
 const LAYERS: [&str; 2] = ["target_layers", "extract_layers"];
 const WIDTH: &str = "target_hidden_size";
 const NORM_BEFORE_FC: &str = "norm_before_fc";

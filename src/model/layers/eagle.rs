@@ -1,9 +1,9 @@
-//! A head of EAGLE-3 (Li et al. 2025, arXiv 2503.01840; llama.cpp's src/models/eagle3.cpp): a layer that predicts tokens
-//! from hidden states of three layers of the model. It drafts; the layers of the model verify.
+//! A head of EAGLE-3 (Li et al. 2025, arXiv 2503.01840; llama.cpp's src/models/eagle3.cpp): a layer that predicts
+//! tokens from hidden states of three layers of the model. It drafts; the layers of the model verify.
 //!
-//! The three states of a token side by side become one state by a product, `fc`. The layer's attention has that state of the
-//! token before beside the embedding of the token, each normed, and the residual begins with that state. Later drafts
-//! of a step continue from the residual after the layer. The head may know a part of the model's tokens alone.
+//! The three states of a token side by side become one state by a product, `fc`. The layer's attention has that state
+//! of the token before beside the embedding of the token, each normed, and the residual begins with that state. Later
+//! drafts of a step continue from the residual after the layer. The head may know a part of the model's tokens alone.
 //!
 //! As of a block of multi-token prediction, K and V of a position depend on the tokens up to that position, position 0
 //! has none, and each pass of the model writes them. Only differences of positions matter to the rotation, so that it
@@ -95,8 +95,8 @@ impl Eagle {
         Ok(Self { pass, before, output, ends, ids, ropes, kv, fc_norm, fc })
     }
 
-    /// Pushes to a pass of the model what writes the head's K and V of the batch's rows. `taps` has the inputs of the layers
-    /// side by side, divided by `scale`.
+    /// Pushes to a pass of the model what writes the head's K and V of the batch's rows. `taps` has the inputs of the
+    /// layers side by side, divided by `scale`.
     pub(crate) fn follow(&self, pass: &mut Pass, taps: Reg, scale: f32) {
         pass.push(Op::Check);
         if scale != 1.0 {

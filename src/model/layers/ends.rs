@@ -18,7 +18,7 @@ pub(crate) struct Ends {
     unfold: Option<Arc<Fold>>,
     /// The factor on the table's rows.
     scale: f32,
-    /// That on embeddings that a request gives. `None`: they have another width, and the tokens' own stay in their place.
+    /// That on embeddings that a request gives. `None`: they have another width, and those of tokens stay in place.
     given: Option<f32>,
     pub norm: Norm,
     pub head: Arc<Product>,
@@ -59,9 +59,9 @@ impl Ends {
         Ok(ends)
     }
 
-    /// The ends of a head for drafts in files of its own, whose configuration is `c`, with logits of `tokens` tokens. It may
-    /// lack the embedding and the product that makes logits: it has the model's then. `InvalidArgument` if they have
-    /// other sizes.
+    /// The ends of a head for drafts in files of its own, whose configuration is `c`, with logits of `tokens` tokens. It
+    /// may lack the embedding and the product that makes logits: it has the model's then. `InvalidArgument` if they
+    /// have other sizes.
     pub(crate) fn of_head(&self, reader: &mut Reader, c: &DecoderConfig, tokens: usize) -> Result<Self> {
         let (mut ends, width, vocab) = (self.clone(), self.table.cols, self.table.rows);
         let refuse =

@@ -1,5 +1,5 @@
-//! Drafts from the model's own block of multi-token prediction, or from an EAGLE-3 head. The model's passes keep its K and
-//! V, and the hidden state that it continues from, in the model's memory; so it never lacks any position.
+//! Drafts from the model's own block of multi-token prediction, or from an EAGLE-3 head. The model's passes keep its K
+//! and V, and the hidden state that it continues from, in the model's memory; so it never lacks any position.
 
 use super::Wanted;
 use crate::base::{Error, Result, panics, reserve};
