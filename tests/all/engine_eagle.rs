@@ -1,9 +1,10 @@
 //! EAGLE-3 heads in an engine: the same bits as without drafts, in any company, after preemption and in sessions.
 
 use crate::common::{load_source, root};
-use crate::eagle_support::{Head, Temporary, models};
+use crate::eagle_support::{Head, models};
 use crate::engine_goldens::*;
 use crate::engine_support::*;
+use crate::model_drafters::Saved;
 use bn_engine::base::Bytes;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
@@ -35,10 +36,10 @@ fn without(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     })
 }
 
-fn with(apart: bool, name: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
+fn with(apart: bool, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let path = root().join(MODEL).to_string_lossy().into_owned();
-    let file = Temporary::new(&format!("engine-{name}"), &head(apart).file().bytes());
-    let options = LoadOptions { drafter: Some(file.0.clone()), ..LoadOptions::default() };
+    let file = Saved::new(&head(apart).file().bytes());
+    let options = LoadOptions { drafter: Some(file.path()), ..LoadOptions::default() };
     let model = load_source(&Source::File(path), &options, 1).unwrap().loaded;
     without(|config| {
         (config.model, config.draft_always) = (Some(model), true);
@@ -63,7 +64,7 @@ fn a_head_drafts_and_changes_no_bit() {
     let prompts: Vec<_> = (0..6).map(|n| prompt(0, 1 + 17 * n, n)).collect();
     let want: Vec<_> = prompts.iter().map(|ids| undrafted(two_words(ids, 40))).collect();
     for (tokens, depth, apart) in [(512, 15, false), (512, 1, true), (7, 3, false), (7, 3, true)] {
-        let engine = with(apart, &format!("bits-{tokens}-{depth}-{apart}"), |config| {
+        let engine = with(apart, |config| {
             (config.max_batch_tokens, config.draft_tokens) = (tokens, depth);
         });
         let ids = engine.submit(prompts.iter().map(|ids| two_words(ids, 40)).collect()).unwrap();
@@ -86,7 +87,7 @@ fn a_head_without_the_answers_tokens_is_never_right() {
         request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
         request
     };
-    let engine = with(false, "odd", |_| ());
+    let engine = with(false, |_| ());
     let answer = ask(&engine, odd());
     assert_eq!(outcome(&answer), undrafted(odd()));
     assert!(answer.usage.drafted_tokens > 0 && answer.usage.accepted_tokens == 0, "{:?}", answer.usage);
@@ -104,7 +105,7 @@ fn a_head_without_the_answers_tokens_is_never_right() {
 #[test]
 fn drafts_of_a_head_go_on_as_their_sequence_does() {
     let prompts: Vec<_> = (0..6).map(|n| prompt(0, 20 + n, n)).collect();
-    let tight = with(true, "tight", |config| {
+    let tight = with(true, |config| {
         config.context_length = 80;
         let shape = config.model.as_ref().unwrap().model.kv_shape();
         config.kv_cache_bytes = 5 * bn_engine::cache::bytes_per_block(shape, KvType::F32, 16).unwrap();
@@ -120,17 +121,17 @@ fn drafts_of_a_head_go_on_as_their_sequence_does() {
     // Each turn of a chat, and one from a saved session, drafts what a sequence drafts that computed everything.
     let counted =
         |answer: &Answer| (outcome(answer), answer.usage.drafted_tokens, answer.usage.accepted_tokens);
-    let one_draft = |name: &str| with(false, name, |config| config.draft_tokens = 1);
-    let fresh = |ids: &[u32]| counted(&ask(&one_draft("fresh"), two_words(ids, 20)));
+    let one_draft = || with(false, |config| config.draft_tokens = 1);
+    let fresh = |ids: &[u32]| counted(&ask(&one_draft(), two_words(ids, 20)));
     let session = |ids: &[u32]| RequestParams { session: Some("chat".into()), ..two_words(ids, 20) };
-    let engine = one_draft("chat");
+    let engine = one_draft();
     let mut turn = prompt(0, 45, 1);
     let answer = ask(&engine, session(&turn));
     turn = [&turn[..], &answer.tokens, &prompt(0, 9, 3)].concat();
     let answer = ask(&engine, session(&turn));
     assert!(answer.usage.cached_tokens as usize > turn.len() - 12);
     assert_eq!(counted(&answer), fresh(&turn));
-    let other = one_draft("restored");
+    let other = one_draft();
     let saved = engine.save_session("chat").unwrap();
     other.restore_session("chat", &saved).unwrap();
     let turn = [&turn[..], &answer.tokens, &prompt(0, 9, 9)].concat();
@@ -147,7 +148,7 @@ fn drawn_answers_are_those_without_a_head() {
         (request.sampling.temperature, request.sampling.seed) = (0.9, 7 + n as u64);
         request
     };
-    let engine = with(true, "drawn", |config| config.kv_type = KvType::F16);
+    let engine = with(true, |config| config.kv_type = KvType::F16);
     let plain = without(|config| config.kv_type = KvType::F16);
     for n in 0..3 {
         assert_eq!(outcome(&ask(&engine, drawn(n))), outcome(&ask(&plain, drawn(n))));
@@ -160,7 +161,7 @@ fn drawn_answers_are_those_without_a_head() {
 fn a_head_of_a_model_without_recurrent_layers() {
     let [model, _] = models();
     let source = Source::Memory { bytes: Bytes::new(model.bytes()), what: "test file".into() };
-    let file = Temporary::new("engine-attention", &Head { every: 2, ..Head::new() }.file().bytes());
+    let file = Saved::new(&Head { every: 2, ..Head::new() }.file().bytes());
     let load = |drafter| {
         let options = LoadOptions { drafter, ..LoadOptions::default() };
         load_source(&source, &options, 1).unwrap().loaded
@@ -170,7 +171,7 @@ fn a_head_of_a_model_without_recurrent_layers() {
             (config.model, config.draft_always, config.draft_tokens) = (Some(load(drafter)), true, 4);
         })
     };
-    let (engine, plain) = (start(Some(file.0.clone())), start(None));
+    let (engine, plain) = (start(Some(file.path())), start(None));
     let ids = |n: usize| -> Vec<u32> { prompt(20, 33, n).iter().map(|id| id % 40).collect() };
     let requests = || (0..5).map(|n| two_words(&ids(n), 12)).collect::<Vec<_>>();
     for _ in 0..2 {

@@ -36,7 +36,7 @@ impl Saved {
     }
 
     /// Options with this file as the drafter.
-    fn options(&self) -> LoadOptions {
+    pub fn options(&self) -> LoadOptions {
         LoadOptions { drafter: Some(self.path()), ..LoadOptions::default() }
     }
 }

@@ -3,8 +3,9 @@
 
 use crate::common::gguf::{F16, File, HIDDEN, Tensor, VOCAB, Value, deepseek2};
 use crate::common::{Running, alone, argmax, bits, load_source, relative_error, root};
-use crate::eagle_support::{Head, Reference, Temporary, drafts, models, whole_numbers};
+use crate::eagle_support::{Head, Reference, drafts, models, whole_numbers};
 use crate::model_bad_files::{refused, unsupported};
+use crate::model_drafters::Saved;
 use crate::model_mtp::{Chat, SLOT};
 use bn_engine::base::{Bytes, Error, Status};
 use bn_engine::model::{LoadOptions, Source, WeightType};
@@ -15,14 +16,12 @@ fn source(file: &File) -> Source {
 }
 
 /// Opens a model with the bytes of a head's file beside it.
-fn open_bytes(model: &Source, name: &str, bytes: &[u8]) -> Result<Running, Error> {
-    let file = Temporary::new(name, bytes);
-    let options = LoadOptions { drafter: Some(file.0.clone()), ..LoadOptions::default() };
-    load_source(model, &options, 1)
+fn open_bytes(model: &Source, bytes: &[u8]) -> Result<Running, Error> {
+    load_source(model, &Saved::new(bytes).options(), 1)
 }
 
-fn open_beside(model: &File, name: &str, head: &File) -> Result<Running, Error> {
-    open_bytes(&source(model), name, &head.bytes())
+fn open_beside(model: &File, head: &File) -> Result<Running, Error> {
+    open_bytes(&source(model), &head.bytes())
 }
 
 /// The heads that there are, by their parts and sizes.
@@ -69,7 +68,7 @@ fn drafts_are_those_of_the_reference() {
         assert!(error(&logits, &want) < 1e-5, "model {m}: {:.1e}", error(&logits, &want));
         for (n, head) in heads().iter().enumerate() {
             let want = drafts(head, model, &text, AHEAD);
-            let loaded = open_beside(model, &format!("reference-{m}-{n}"), &head.file()).unwrap();
+            let loaded = open_beside(model, &head.file()).unwrap();
             for chunk in [1, 7, 16] {
                 let (mut chat, mut seen) = (Chat::new(&loaded), 0.0f64);
                 let last = text.len() - 1 - AHEAD;
@@ -96,11 +95,11 @@ fn drafts_are_those_of_the_reference() {
 #[test]
 fn a_head_changes_no_bit_of_the_model() {
     let text = vec![tokens(40)];
-    for (m, model) in models().iter().enumerate() {
+    for model in &models() {
         let without = load_source(&source(model), &LoadOptions::default(), 1).unwrap();
         assert!(!without.model.drafts() && without.model.state_shape().is_empty());
-        for (n, head) in heads().iter().enumerate() {
-            let with = open_beside(model, &format!("bits-{m}-{n}"), &head.file()).unwrap();
+        for head in heads() {
+            let with = open_beside(model, &head.file()).unwrap();
             assert!(with.model.drafts());
             assert!(bits(&alone(&with, &text, 16)) == bits(&alone(&without, &text, 16)), "{head:?}");
             let (own, shape) = (with.model.kv_shape(), without.model.kv_shape());
@@ -117,7 +116,7 @@ fn a_head_changes_no_bit_of_the_model() {
 #[test]
 fn states_follow_what_is_certain() {
     let [model, _] = models();
-    let loaded = open_beside(&model, "states", &Head::new().file()).unwrap();
+    let loaded = open_beside(&model, &Head::new().file()).unwrap();
     let text = tokens(24);
     let after = |count: usize| {
         let mut chat = Chat::new(&loaded);
@@ -147,9 +146,9 @@ fn heads_keep_their_types() {
         tensor.type_id = F16;
     };
     let file = Head::new().file().change("fc.weight", halves).change("blk.0.attn_q.weight", halves);
-    let file = Temporary::new("types", &file.bytes());
+    let file = Saved::new(&file.bytes());
     let options =
-        LoadOptions { drafter: Some(file.0.clone()), weights: WeightType::Q8_0, ..LoadOptions::default() };
+        LoadOptions { drafter: Some(file.path()), weights: WeightType::Q8_0, ..LoadOptions::default() };
     let loaded = load_source(&source(&model), &options, 1).unwrap();
     let mut chat = Chat::new(&loaded);
     chat.run(&tokens(9), 0, &[]);
@@ -157,7 +156,7 @@ fn heads_keep_their_types() {
     let bytes =
         |options: &LoadOptions| load_source(&source(&model), options, 1).unwrap().model.facts().weight_bytes;
     let alone = bytes(&LoadOptions { drafter: None, ..options.clone() });
-    let expected = std::fs::metadata(&file.0).unwrap().len();
+    let expected = std::fs::metadata(file.path()).unwrap().len();
     assert!((alone + expected * 9 / 10..=alone + expected).contains(&bytes(&options)));
     let limit = LoadOptions { max_weight_bytes: alone, ..options };
     refused(load_source(&source(&model), &limit, 1), Status::MemoryLimit, &["memory_limit_bytes"]);
@@ -170,28 +169,28 @@ fn key(key: &str) -> String {
 #[test]
 fn heads_of_other_models_are_refused() {
     let [model, _] = models();
-    let invalid = |n: usize, head: Head, words: &[&str]| {
-        let opened = open_beside(&model, &format!("other-{n}"), &head.file());
-        refused(opened, Status::InvalidArgument, &[&["drafter_path", "bn-eagle"], words].concat());
+    let invalid = |head: Head, words: &[&str]| {
+        let opened = open_beside(&model, &head.file());
+        refused(opened, Status::InvalidArgument, &[&["drafter_path", "bn-drafter"], words].concat());
     };
     let own = Head::new();
-    invalid(0, Head { width: HIDDEN / 2, ..own }, &["target_hidden_size is 64", "test file"]);
-    invalid(1, Head { taps: [1, 3, 6], ..own }, &["target_layers", "[1, 3, 6]", "6 layers"]);
-    invalid(2, Head { taps: [3, 1, 4], ..own }, &["target_layers", "ascend"]);
-    invalid(3, Head { vocab: VOCAB - 2, embedding: true, ..own }, &["token_embd.weight", "38", "40"]);
-    invalid(4, Head { hidden: 64, ..own }, &["no token_embd.weight", "64"]);
-    invalid(5, Head { output: false, ..own }, &["no output.weight", "40"]);
+    invalid(Head { width: HIDDEN / 2, ..own }, &["target_hidden_size is 64", "test file"]);
+    invalid(Head { taps: [1, 3, 6], ..own }, &["target_layers", "[1, 3, 6]", "6 layers"]);
+    invalid(Head { taps: [3, 1, 4], ..own }, &["target_layers", "ascend"]);
+    invalid(Head { vocab: VOCAB - 2, embedding: true, ..own }, &["token_embd.weight", "38", "40"]);
+    invalid(Head { hidden: 64, ..own }, &["no token_embd.weight", "64"]);
+    invalid(Head { output: false, ..own }, &["no output.weight", "40"]);
     // A vocabulary that is larger than the model's.
-    let more = open_beside(&model, "other-more", &Head { vocab: 64, ..own }.file());
+    let more = open_beside(&model, &Head { vocab: 64, ..own }.file());
     refused(more, Status::BadModel, &["'d2t' holds 42", "40 tokens"]);
-    let whole = open_beside(&model, "other-whole", &Head { vocab: 64, every: 1, ..own }.file());
+    let whole = open_beside(&model, &Head { vocab: 64, every: 1, ..own }.file());
     refused(whole, Status::BadModel, &["'output.weight'", "64"]);
     // Models whose K and V have no room beside them for the head's.
     let path = root().join("tests/golden/models/gemma4.gguf").to_string_lossy().into_owned();
     let wide = Head { width: 32, taps: [0, 1, 2], ..own }.file();
-    let opened = open_bytes(&Source::File(path), "other-gemma4", &wide.bytes());
+    let opened = open_bytes(&Source::File(path), &wide.bytes());
     refused(opened, Status::Unsupported, &["EAGLE-3", "two shapes of attention", "gemma4"]);
-    let opened = open_beside(&deepseek2(), "other-latent", &own.file());
+    let opened = open_beside(&deepseek2(), &own.file());
     refused(opened, Status::Unsupported, &["drafter_path", "latent attention"]);
 }
 
@@ -200,21 +199,19 @@ fn damaged_heads_are_refused() {
     let [model, _] = models();
     let source = source(&model);
     let file = Head { norm_before_fc: true, ..Head::new() }.file();
-    let mut n = 0;
-    let mut check = |file: File, status: Status, words: &[&str]| {
-        n += 1;
-        refused(open_bytes(&source, &format!("damaged-{n}"), &file.bytes()), status, words);
+    let check = |file: File, status: Status, words: &[&str]| {
+        refused(open_bytes(&source, &file.bytes()), status, words);
     };
     for name in file.tensors.iter().map(|tensor| &tensor.name).filter(|name| *name != "d2t") {
         let words = if name == "output.weight" { "no output.weight" } else { name };
         let status = if name == "output.weight" { Status::InvalidArgument } else { Status::BadModel };
-        check(file.clone().without(name), status, &["bn-eagle", words]);
+        check(file.clone().without(name), status, &["bn-drafter", words]);
         let shorter = |tensor: &mut Tensor| {
             let rows = tensor.dims.last_mut().expect("dimensions");
             tensor.data.truncate(tensor.data.len() / *rows as usize * (*rows as usize - 1));
             *rows -= 1;
         };
-        check(file.clone().change(name, shorter), Status::BadModel, &["bn-eagle", name]);
+        check(file.clone().change(name, shorter), Status::BadModel, &["bn-drafter", name]);
     }
     check(file.clone().without("d2t"), Status::BadModel, &["'output.weight'"]);
     let strange = "blk.0.nextn.strange.weight";
@@ -243,10 +240,8 @@ fn damaged_heads_are_refused() {
 fn heads_that_are_described_wrongly_are_refused() {
     let [model, _] = models();
     let (source, file) = (source(&model), Head::new().file());
-    let mut n = 0;
-    let mut check = |file: File, status: Status, words: &[&str]| {
-        n += 1;
-        refused(open_bytes(&source, &format!("described-{n}"), &file.bytes()), status, words);
+    let check = |file: File, status: Status, words: &[&str]| {
+        refused(open_bytes(&source, &file.bytes()), status, words);
     };
     let layers = |layers: Value| file.clone().set(&key("target_layers"), layers);
     check(layers(Value::I32s(vec![1, 3])), Status::BadModel, &["target_layers", "three layers"]);
@@ -275,13 +270,13 @@ fn heads_that_are_described_wrongly_are_refused() {
     // The key that files had before llama.cpp's release.
     let old = file.clone().without_key(&key("target_layers"));
     let old = old.set(&key("extract_layers"), Value::I32s(Head::new().taps.into()));
-    let logits = |file: &File, name: &str| {
-        let loaded = open_beside(&model, name, file).unwrap();
+    let logits = |file: &File| {
+        let loaded = open_beside(&model, file).unwrap();
         let mut chat = Chat::new(&loaded);
         chat.run(&tokens(9), 0, &[]);
         chat.draft(4, 0)
     };
-    assert_eq!(logits(&old, "old"), logits(&file, "new"));
+    assert_eq!(logits(&old), logits(&file));
 }
 
 /// Beginnings of a file, and a file with any of its bytes changed: errors, or a head that drafts something.
@@ -293,13 +288,13 @@ fn any_bytes_of_a_head_are_an_error_or_a_head() {
     let header = bytes.len() - file.tensors.iter().map(|tensor| tensor.data.len()).sum::<usize>();
     let ends = (0..header).step_by(37).chain((header..bytes.len()).step_by(41_011));
     for end in ends {
-        assert!(open_bytes(&source, "cut", &bytes[..end]).is_err(), "{end} bytes");
+        assert!(open_bytes(&source, &bytes[..end]).is_err(), "{end} bytes");
     }
     let mut opened = 0;
     for at in (0..header).step_by(13) {
         let mut changed = bytes.clone();
         changed[at] ^= 1 << (at % 8);
-        let Ok(loaded) = open_bytes(&source, "changed", &changed) else { continue };
+        let Ok(loaded) = open_bytes(&source, &changed) else { continue };
         let mut chat = Chat::new(&loaded);
         chat.run(&[1, 2, 3], 0, &[]);
         assert_eq!(chat.draft(4, 0).len(), VOCAB as usize);

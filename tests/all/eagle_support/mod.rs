@@ -134,20 +134,3 @@ pub fn whole_numbers(ids: &[i64]) -> Tensor {
     let data = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
     Tensor { name: "d2t".into(), dims: vec![ids.len() as u64], type_id: I64, data }
 }
-
-/// A file that is removed at the end.
-pub struct Temporary(pub String);
-
-impl Temporary {
-    pub fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("bn-eagle-{}-{name}.gguf", std::process::id()));
-        std::fs::write(&path, bytes).expect("a temporary file");
-        Self(path.to_string_lossy().into_owned())
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
