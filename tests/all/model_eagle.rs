@@ -63,7 +63,7 @@ fn drafts_are_those_of_the_reference() {
     for (m, model) in models().iter().enumerate() {
         // The reference's model is this one, so that its states are too.
         let plain = load_source(&source(model), &LoadOptions::default(), 1).unwrap();
-        let logits = alone(&plain, &[text.clone()], 16).concat();
+        let logits = alone(&plain, std::slice::from_ref(&text), 16).concat();
         let want = Reference::new(model, 6, &text).logits.concat();
         assert!(error(&logits, &want) < 1e-5, "model {m}: {:.1e}", error(&logits, &want));
         for (n, head) in heads().iter().enumerate() {
