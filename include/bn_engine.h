@@ -1257,8 +1257,8 @@ struct bn_model_config {
     bn_progress_callback progress;
     void *progress_context;
     /** A GGUF file of a drafter alone, which predicts tokens from hidden states of the model
-     * (`BN_SPECULATION_DRAFT`): a block of multi-token prediction, or an EAGLE-3 head. The file says
-     * what it is. What it shares with the model, such as the embedding, may be missing there.
+     * (`BN_SPECULATION_DRAFT`): a block of multi-token prediction, or an EAGLE-3 head. The file
+     * says what it is. What it shares with the model, such as the embedding, may be missing there.
      * `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
      * other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
     bn_string drafter_path;

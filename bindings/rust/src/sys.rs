@@ -1054,8 +1054,8 @@ pub struct bn_model_config {
     pub progress: bn_progress_callback,
     pub progress_context: *mut c_void,
     /// A GGUF file of a drafter alone, which predicts tokens from hidden states of the model
-    /// (`BN_SPECULATION_DRAFT`): a block of multi-token prediction, or an EAGLE-3 head. The file says
-    /// what it is. What it shares with the model, such as the embedding, may be missing there.
+    /// (`BN_SPECULATION_DRAFT`): a block of multi-token prediction, or an EAGLE-3 head. The file
+    /// says what it is. What it shares with the model, such as the embedding, may be missing there.
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
