@@ -67,13 +67,15 @@ impl Ends {
         let refuse =
             |reader: &Reader, why| Err(Error::invalid(format!("drafter_path: {}: {why}", reader.what())));
         ends.norm = reader.norm(c.family.final_norm.1, c.hidden, c)?;
+        // Heads are trained with rows as they are in the table.
+        ends.scale = 1.0;
         if reader.has(EMBEDDING) {
             if c.vocab_size < vocab {
                 let why = format!("its {EMBEDDING} has {} tokens, and the model's {vocab}", c.vocab_size);
                 return refuse(reader, why);
             }
             ends.table = reader.dense(EMBEDDING, c.vocab_size, c.hidden)?;
-            (ends.unfold, ends.scale, ends.given) = (None, 1.0, Some(1.0).filter(|_| c.hidden == width));
+            (ends.unfold, ends.given) = (None, Some(1.0).filter(|_| c.hidden == width));
         } else if c.hidden != width {
             let why = format!(
                 "it has no {EMBEDDING}, and the model's has rows of {width} where it takes {}",
