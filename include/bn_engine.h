@@ -336,7 +336,7 @@ struct bn_engine_config {
     /** The model's name in metrics. Not set: `bn_model_info.name`. */
     bn_string model_name;
     /** A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
-     * keeps its own reference. Its weights and its part of each KV block count against
+     * keeps its own reference. Its weights, states and part of each KV block count against
      * `memory_limit_bytes`. */
     bn_model *draft_model;
     /** Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those

@@ -20,7 +20,7 @@ type Options struct {
 	ModelName string
 
 	// A small model with the same vocabulary that drafts tokens for Model to verify. The engine
-	// keeps its own reference. Its weights and its part of each KV block count against
+	// keeps its own reference. Its weights, states and part of each KV block count against
 	// MemoryLimit.
 	DraftModel *Model
 

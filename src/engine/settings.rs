@@ -18,7 +18,7 @@ macro_rules! settings {
                 /// The model's name in metrics. Not set: `bn_model_info.name`.
                 model_name: bn_string => Option<String>;
                 /// A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
-                /// keeps its own reference. Its weights and its part of each KV block count against
+                /// keeps its own reference. Its weights, states and part of each KV block count against
                 /// `memory_limit_bytes`.
                 draft_model: *mut bn_model => Option<Loaded>;
                 /// Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those

@@ -32,7 +32,7 @@ enum Config {
 impl Drafter {
     /// Opens the file at `path` for the model in `what`, whose configuration is `target`. `Io` if it can't be read,
     /// `Unsupported` if it is no drafter that we know, `InvalidArgument` if it is one for another model.
-    pub fn open(path: &str, what: &str, target: &DecoderConfig, warn: &dyn Fn(&str)) -> Result<Self> {
+    pub(crate) fn open(path: &str, what: &str, target: &DecoderConfig, warn: &dyn Fn(&str)) -> Result<Self> {
         let gguf =
             Gguf::open(path).map_err(|e| Error::new(e.status, format!("drafter_path: {}", e.message)))?;
         let refuse = |why: &str| Err(Error::unsupported(format!("drafter_path: {}: {why}", gguf.what())));
@@ -65,7 +65,7 @@ impl Drafter {
     }
 
     /// The layers of the model whose inputs an EAGLE-3 head continues from. `None`: it is no such head.
-    pub fn taps(&self) -> Option<&[usize]> {
+    pub(crate) fn taps(&self) -> Option<&[usize]> {
         match &self.config {
             Config::Block(_) => None,
             Config::Eagle(config) => Some(&config.taps),
@@ -73,7 +73,7 @@ impl Drafter {
     }
 
     /// Reads the EAGLE-3 head, for the model `m` with these `ends`. Its weights keep their types.
-    pub fn read_head(&self, model: &mut Reader, m: &DecoderConfig, ends: &Ends) -> Result<Eagle> {
+    pub(crate) fn read_head(&self, model: &mut Reader, m: &DecoderConfig, ends: &Ends) -> Result<Eagle> {
         let Config::Eagle(config) = &self.config else { return Err(other_kind()) };
         model.beside(&self.gguf, |reader| {
             let head = Eagle::read(reader, config, m, ends)?;
@@ -83,7 +83,7 @@ impl Drafter {
     }
 
     /// Reads the block, for a model with these `ends`.
-    pub fn read(&self, model: &mut Reader, ends: &Ends, options: &LoadOptions) -> Result<Mtp> {
+    pub(crate) fn read(&self, model: &mut Reader, ends: &Ends, options: &LoadOptions) -> Result<Mtp> {
         let Self { gguf, config: Config::Block(c) } = self else { return Err(other_kind()) };
         let read = |reader: &mut Reader| {
             let ends = ends.of_drafter(reader, c)?;
@@ -97,12 +97,12 @@ impl Drafter {
         }
     }
 
-    pub fn tensor_bytes(&self) -> u64 {
+    pub(crate) fn tensor_bytes(&self) -> u64 {
         self.gguf.tensor_bytes()
     }
 
     /// Bytes of the file that stay mapped but are not tensors.
-    pub fn other_bytes(&self) -> u64 {
+    pub(crate) fn other_bytes(&self) -> u64 {
         (self.gguf.file_bytes() as u64).saturating_sub(self.gguf.tensor_bytes())
     }
 }

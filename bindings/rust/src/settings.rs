@@ -26,7 +26,7 @@ pub struct EngineOptions {
     /// The model's name in metrics. Not set: `ModelInfo::name`.
     pub model_name: Option<String>,
     /// A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
-    /// keeps its own reference. Its weights and its part of each KV block count against
+    /// keeps its own reference. Its weights, states and part of each KV block count against
     /// `memory_limit_bytes`.
     pub draft_model: Option<Model>,
     /// Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those

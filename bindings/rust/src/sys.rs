@@ -248,7 +248,7 @@ pub struct bn_engine_config {
     /// The model's name in metrics. Not set: `bn_model_info.name`.
     pub model_name: bn_string,
     /// A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
-    /// keeps its own reference. Its weights and its part of each KV block count against
+    /// keeps its own reference. Its weights, states and part of each KV block count against
     /// `memory_limit_bytes`.
     pub draft_model: *mut bn_model,
     /// Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those

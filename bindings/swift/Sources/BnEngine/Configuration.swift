@@ -10,7 +10,7 @@ extension Engine {
         /// The model's name in metrics. Not set: `bn_model_info.name`.
         public var modelName: String?
         /// A small model with the same vocabulary that drafts tokens for `model` to verify. The engine
-        /// keeps its own reference. Its weights and its part of each KV block count against
+        /// keeps its own reference. Its weights, states and part of each KV block count against
         /// `memoryLimitBytes`.
         public var draftModel: Model?
         /// Where forward passes run: `cpu`, also if not set, or NVIDIA devices of one type of those

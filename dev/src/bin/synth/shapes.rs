@@ -129,7 +129,7 @@ pub const DELTA_DIM: usize = 128;
 pub const KERNEL: usize = 4;
 
 /// Sizes of Qwen 3.5 2B and 9B are those of its model cards. They were not compared with a file.
-pub const SHAPES: [Shape; 17] = [
+pub const SHAPES: [Shape; 18] = [
     BITNET_2B,
     // The only BitNet architecture that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
