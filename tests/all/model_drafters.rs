@@ -278,7 +278,9 @@ fn files_that_are_no_sound_drafter_are_refused() {
     let (bad, unknown) = (Status::BadModel, Status::Unsupported);
     of(llama(), unknown, &["drafter_path", "no drafter alone", "draft_model"]);
     of(untied(qwen35, "qwen35"), unknown, &["drafter_path", "no drafter alone"]);
-    of(File::default().str("general.architecture", "eagle3"), unknown, &["drafter_path", "an EAGLE drafter"]);
+    let bare = |architecture: &str| File::default().str("general.architecture", architecture);
+    of(bare("dflash"), unknown, &["drafter_path", "a DFlash drafter"]);
+    of(bare("eagle3"), bad, &["eagle3.embedding_length"]);
     let two = drafter.clone().u32("qwen35.block_count", 4).u32("qwen35.nextn_predict_layers", 2);
     of(two, unknown, &["drafter_path", "2 blocks"]);
     for missing in ["nextn.enorm", "nextn.hnorm", "attn_k", "attn_norm", "ffn_down"] {

@@ -42,7 +42,7 @@ pub(super) fn refuse(gguf: &Gguf, architecture: &str) -> Result<()> {
     let Some(kind) = Kind::of(gguf)? else { return Ok(()) };
     let how = match kind {
         Kind::Block | Kind::Eagle => "open that model, with this file as drafter_path",
-        _ => "it is not read; a draft_model is a small model of attention alone, complete in its file",
+        _ => "it is not read; a draft_model is a small model, complete in its file",
     };
     let (what, kind) = (gguf.what(), kind.name());
     Err(Error::unsupported(format!(
