@@ -27,7 +27,7 @@ pub(super) struct Decoder {
     /// The block of multi-token prediction, or an EAGLE-3 head: from the hidden state of the token before each row's.
     /// `None`: the files have none, or it is not wanted.
     draft: Option<Program>,
-    /// The parts of an EAGLE-3 head that its pass has not.
+    /// What an EAGLE-3 head has beside its pass.
     head: Option<Head>,
     /// In the order of `DecoderConfig::ropes`.
     ropes: Vec<Ropes>,

@@ -1,9 +1,10 @@
-//! A drafter in a file of its own, which predicts tokens from hidden states of a model in other files. It shares parts
-//! with that model, so its sizes are the model's.
+//! A drafter in a file of its own, which predicts tokens from hidden states of a model in other files. It takes from that
+//! model what its file lacks.
 //!
-//! llama.cpp's converters write the block of multi-token prediction of Qwen3-Next and Qwen 3.5 so: with the metadata of
-//! the whole model, in which the block stands behind the model's layers, and with copies of embedding, final norm and
-//! head. Files without these copies have the model's. A head of EAGLE-3 has sizes of its own.
+//! A block of multi-token prediction has the sizes of the model. llama.cpp's converters write those of Qwen3-Next and
+//! Qwen 3.5 with the metadata of the whole model, in which the block stands behind the model's layers, and with copies of
+//! embedding, final norm and head. An EAGLE-3 head has sizes of its own; only the hidden states that it takes must have
+//! the model's.
 
 use super::config::DecoderConfig;
 use super::gguf::drafter::{self, Kind};
@@ -166,12 +167,13 @@ fn difference(own: &DecoderConfig, model: &DecoderConfig) -> Option<String> {
         return Some(format!("its {name} is {}, and {}", of(own), of(model)));
     }
     if own.ropes != model.ropes || own.rope_style != model.rope_style {
-        return Some(format!("it rotates by {:?}, and {:?}", own.described(), model.described()));
+        let rope = |c: &DecoderConfig| format!("{:?} in pairs of {:?}", c.ropes, c.rope_style);
+        return Some(format!("it rotates by {}, and {}", rope(own), rope(model)));
     }
     let recurrent = |c: &DecoderConfig| c.blocks.iter().filter(|block| block.recurrent).count();
     if own.blocks != model.blocks {
         return Some(format!(
-            "its layers have another order, {} are recurrent, and {}",
+            "its layers are other ones, {} are recurrent, and {}",
             recurrent(own),
             recurrent(model)
         ));

@@ -321,9 +321,7 @@ fn drafter(
     let (what, path) = (files.what(), options.drafter.as_deref());
     if (options.mtp || path.is_some()) && config.latent.is_some() {
         let option = if options.mtp { "mtp" } else { "drafter_path" };
-        let why = format!(
-            "{option} is set, and blocks of multi-token prediction with latent attention are not read"
-        );
+        let why = format!("{option} is set, and drafters of models with latent attention are not read");
         return Err(Error::unsupported(format!("{what}: {why}")));
     }
     let further = if files.has(&join_of(config)) { config.further } else { 0 };

@@ -126,7 +126,7 @@ struct Need {
     kv_type: KvType,
     weights: u64,
     workspace: u64,
-    /// States of recurrent layers.
+    /// States of recurrent layers, those of a draft model too, and hidden states.
     states: u64,
     block: u64,
     /// Bookkeeping of a block.

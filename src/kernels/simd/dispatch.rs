@@ -116,8 +116,8 @@ macro_rules! by_count {
 }
 pub(in crate::kernels) use by_count;
 
-/// As `by_count`, for up to sixteen tokens that are computed together. Each number has code of its own, so that odd
-/// ones above eight are rounded up.
+/// As `by_count`, for up to sixteen tokens that are computed together. Odd numbers above eight are rounded up, because
+/// each number takes code of its own.
 macro_rules! by_tokens {
     ($count:expr, $t:ident, $call:expr) => {{
         let count: usize = $count;

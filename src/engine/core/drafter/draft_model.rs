@@ -12,7 +12,7 @@ use crate::engine::memory::plan::{DraftBytes, MemoryPlan, kv_type};
 use crate::engine::memory::states::DRAFT_SLOTS;
 use crate::model::{Loaded, Model, Outputs};
 use crate::ops::{Memory, MemoryLayout, OpSet, RaggedBatch, StateLayout, StateRows, Unit};
-use crate::schedule::Work;
+use crate::schedule::{MAX_DRAFT, Work};
 use std::sync::Arc;
 
 pub(crate) struct DraftModel {
@@ -121,8 +121,8 @@ impl DraftModel {
         &*self.model
     }
 
-    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if the pass
-    /// has no room for all of them.
+    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if it cannot have
+    /// all of them in this pass: there is no room or no free state, or another sequence writes the same positions.
     pub(crate) fn add(&mut self, wanted: &Wanted) -> Result<bool> {
         let Wanted { table, last, token, .. } = *wanted;
         let computed = self.computed(table, last);
@@ -183,8 +183,9 @@ impl DraftModel {
         if ran.is_ok() {
             self.states.iter_mut().for_each(DraftStates::ran);
         }
-        // After a fully accepted draft, a sequence lacks two rows.
-        let decodes = self.batch.tokens.len() <= 2 * self.batch.logits_rows.len();
+        // After accepted drafts a sequence lacks two rows; with a state, all rows since the certain one.
+        let most = if self.states.is_some() { MAX_DRAFT + 1 } else { 2 };
+        let decodes = self.batch.tokens.len() <= most * self.batch.logits_rows.len();
         ran.map(|()| (self.work, decodes))
     }
 

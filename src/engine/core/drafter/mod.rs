@@ -1,4 +1,4 @@
-//! The source of drafts that a model makes: a draft model, or a block of the model itself.
+//! The source of drafts that a model makes: a draft model, a block of the model itself, or a drafter in a file beside it.
 
 mod draft_model;
 mod mtp;
@@ -79,7 +79,7 @@ impl Drafter {
         }
     }
 
-    /// Adds a sequence's rows to the pass. Returns false if the pass has no room for all of them.
+    /// Adds a sequence's rows to the pass. Returns false if it cannot have all of them in this pass.
     pub(crate) fn add(&mut self, wanted: &Wanted, memory: &dyn Memory) -> Result<bool> {
         match self {
             Self::Model(draft) => draft.add(wanted),
@@ -134,7 +134,7 @@ pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
     }
     if draft.model.drafts() {
         return Err(Error::unsupported(
-            "draft_model was opened with mtp, and drafts without it: open it without",
+            "draft_model was opened with mtp or drafter_path, and drafts without them: open it without",
         ));
     }
     same_vocabulary(target, draft)

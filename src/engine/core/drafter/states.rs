@@ -1,8 +1,8 @@
 //! The states of a draft model with recurrent layers.
 //!
-//! A state is that after some tokens of one text, and cannot go back. So a record keeps two of a sequence: one after
-//! tokens that are certain, and a trial that went on from it through drafts. If all these drafts turn out right, the
-//! trial takes the other's place; else their tokens are computed again.
+//! A recurrent state stands for the first tokens of one text, and cannot be taken back to fewer. So a record keeps two
+//! states of a sequence: one after tokens that are certain, and a trial that went on from it through drafts. If all these
+//! drafts turn out right, the trial takes the other's place; else their tokens are computed again.
 //!
 //! A record belongs to the block of its last certain position, not to a request: whoever has that block has the same
 //! text before it, so requests go on from it after preemption, and so do later ones that find the blocks in the
@@ -21,7 +21,8 @@ struct Record {
     slots: [u32; DRAFT_SLOTS],
     /// Number of tokens that the certain state covers; 0: there is none.
     at: u32,
-    /// The block of the last of these tokens, and the last copy that was made of it; `NONE`: it has changed since.
+    /// The block of the last of these tokens, and the last copy that was made of it; `NONE`: there is none, or
+    /// it has changed since.
     blocks: [u32; 2],
     /// The drafts that the trial went on through, and their number.
     drafts: [u32; MAX_DRAFT],
@@ -121,7 +122,7 @@ impl DraftStates {
     }
 
     /// Where the sequence's rows in this pass begin, if K and V of its first `computed` positions are known. None if
-    /// this pass uses all records.
+    /// this pass uses all records or, after the first draft, if the trial is lost.
     pub(super) fn start(&self, wanted: &Wanted, computed: u32) -> Option<Start> {
         let Wanted { table, last, pass, token, .. } = *wanted;
         if pass > 0 {

@@ -35,7 +35,7 @@ unsafe fn few_in<I: Ints, F: Short, const T: usize>(task: &Task) {
     let mut x: [(&[i8], &[f32], &[i16]); T] = [(&[], &[], &[]); T];
     for t in 0..T {
         // black_box, because a compiler that knows the distance between tokens computes addresses from it instead of
-        // keeping eight addresses.
+        // keeping one for each.
         let token = t.min(task.x.tokens() - 1);
         x[t] = if T > 2 { black_box(task.x.row(token)) } else { task.x.row(token) };
     }

@@ -28,7 +28,8 @@ pub(super) fn run<K: Kind>(isa: Isa, task: &Task) {
 }
 
 by_isa!(
-    /// Computes all rows of `task` with `T` tokens from `start` on; past the last token, it is repeated.
+    /// Computes all rows of `task` with `T` tokens from `start` on. Past the last token, it is repeated; a token of the
+    /// next tile may be computed here too.
     fn tile<K: Kind, const T: usize>(task: &Task, start: usize) = tile_in::<ints> tables if K::THIRDS
 );
 

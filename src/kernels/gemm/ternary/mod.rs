@@ -86,7 +86,7 @@ pub(super) fn run(isa: Isa, task: &Task, scratch: &mut Scratch) {
     }
 }
 
-/// Like `run`, for a few tokens: rows are read in place.
+/// Like `run`, with rows that are read in place.
 fn run_few(isa: Isa, task: &Task, scratch: &mut Scratch) {
     match (task.dtype, task.only) {
         _ if isa == Isa::Scalar => scalar::run(task, scratch),
@@ -146,6 +146,7 @@ fn sweep_pays(isa: Isa, task: &Task) -> bool {
         // Rows that are read in place add up their lanes at each scale. I2_S does that once a row, which is faster
         // than unpacking.
         Isa::AvxVnni => tokens >= 5 && scaled,
+        // `lanes` is faster for any number of tokens.
         _ if isa.has_avx512() => false,
         _ => tokens >= if scaled { 5 } else { 13 },
     }
