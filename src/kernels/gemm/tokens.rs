@@ -138,22 +138,21 @@ fn look_up(
     Prepared { turned, scales, .. }: &mut Prepared,
     out: &mut [f32],
 ) -> usize {
-    let (tokens, mut done) = (x.rows.len(), 0);
-    let rows = parts.iter().map(|part| part.matrix.rows).sum();
-    let tiled = tiled(isa, parts[0].matrix.dtype, tokens);
-    while !tiled && let Some(share) = lookup::share_of(isa, parts, tokens - done) {
-        let scales = grown(scales, tokens);
-        scales.iter_mut().zip(x.rows).for_each(|(scale, row)| *scale = row.scale);
-        let row = |t: usize| (x.row(done + t), &scales[done + t..][..1]);
-        let turned = Some(lookup::turn(pool, share, x.cols, &row, turned));
-        let (tokens, out) = (share.tokens, &mut out[done * stride..(done + share.tokens) * stride]);
-        let x = &Tokens { x: x.split_at(done).1.split_at(tokens).0, sums: &[], arranged: &[], turned };
-        let height = lookup::height(rows, pool.threads(), share.lanes);
+    let tokens = x.rows.len();
+    if tiled(isa, parts[0].matrix.dtype, tokens) {
+        return 0;
+    }
+    let scales = grown(scales, tokens);
+    scales.iter_mut().zip(x.rows).for_each(|(scale, row)| *scale = row.scale);
+    let row = |t: usize| (x.row(t), &scales[t..=t]);
+    lookup::products(pool, isa, parts, tokens, &row, turned, &mut |range, turned, height| {
+        let out = &mut out[range.start * stride..range.end * stride];
+        let (tokens, x) = (range.len(), x.split_at(range.start).1.split_at(range.len()).0);
+        let x = &Tokens { x, sums: &[], arranged: &[], turned: Some(*turned) };
         let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
         product.run(out, &|task, scratch| run(isa, task, scratch));
-        done += tokens;
-    }
-    done
+        true
+    })
 }
 
 #[cfg(any(test, target_arch = "x86_64"))]

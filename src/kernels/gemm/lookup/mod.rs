@@ -20,12 +20,14 @@ mod turn;
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::driver::{Scratch, Task};
 use crate::kernels::pool::buffer::{Line, floats, grown};
-use crate::kernels::{DType, Isa};
+use crate::kernels::{DType, Isa, Pool};
 use add::{Ahead, Step};
 use formats::{Format, with_format};
 use index::Source;
+use std::ops::Range;
 use sums::{Digits, Sums};
-pub(super) use turn::{Buffers, Turned, turn};
+use turn::turn;
+pub(super) use turn::{Buffers, Turned};
 
 /// Columns of a tile.
 const TILE: usize = 32;
@@ -54,8 +56,31 @@ pub(super) struct Share {
     pub lanes: usize,
 }
 
+/// Computes the products of the first of `tokens` tokens with all of `parts`, as long as look-ups are faster; returns their
+/// number. `row` has the values and the scales of a token. `one` runs a product with at most this many weight rows per
+/// task for the tokens of the range, which are turned; it returns false if a weight has no entry.
+pub(super) fn products<'a>(
+    pool: &Pool,
+    isa: Isa,
+    parts: &[Part],
+    tokens: usize,
+    row: &(dyn Fn(usize) -> (&'a [i8], &'a [f32]) + Sync),
+    buffers: &mut Buffers,
+    one: &mut dyn FnMut(Range<usize>, &Turned, usize) -> bool,
+) -> usize {
+    let (mut done, rows) = (0, parts.iter().map(|part| part.matrix.rows).sum());
+    while let Some(share) = share_of(isa, parts, tokens - done) {
+        let turned = turn(pool, share, row(0).0.len(), &|t| row(done + t), buffers);
+        if !one(done..done + share.tokens, &turned, height(rows, pool.threads(), share.lanes)) {
+            break;
+        }
+        done += share.tokens;
+    }
+    done
+}
+
 /// The first tokens, of `tokens`, whose products with all of `parts` are faster by look-ups.
-pub(super) fn share_of(isa: Isa, parts: &[Part], tokens: usize) -> Option<Share> {
+fn share_of(isa: Isa, parts: &[Part], tokens: usize) -> Option<Share> {
     let mut shares = parts.iter().map(|part| share(isa, part.matrix.dtype, tokens));
     let first = shares.next().flatten()?;
     shares.all(|share| share.is_some()).then_some(first)
@@ -92,7 +117,7 @@ fn least(isa: Isa, dtype: DType) -> Option<(usize, usize)> {
 }
 
 /// Number of weight rows per task, of `rows` in all. Threads get as many tasks each.
-pub(super) fn height(rows: usize, threads: usize, lanes: usize) -> usize {
+fn height(rows: usize, threads: usize, lanes: usize) -> usize {
     let each = rows.div_ceil(threads);
     let most = MOST_ROWS[lanes / LANES - 1];
     each.div_ceil(each.div_ceil(most)).max(LEAST_ROWS).next_multiple_of(16)

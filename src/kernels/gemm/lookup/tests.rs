@@ -1,4 +1,5 @@
-use super::{Share, share, turn};
+use super::turn::turn;
+use super::{Share, share};
 use crate::base::Bytes;
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::quantized::{self, block_of};

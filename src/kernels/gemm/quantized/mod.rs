@@ -84,29 +84,23 @@ fn look_up(
     stride: usize,
     out: &mut [f32],
 ) -> usize {
-    let (mut done, failed) = (0, AtomicBool::new(false));
-    let rows = parts.iter().map(|part| part.matrix.rows).sum();
-    let tiled = parts.iter().any(|part| takes_tiles(isa, part.matrix.dtype, x));
-    while !tiled && let Some(share) = lookup::share_of(isa, parts, x.tokens() - done) {
-        TURNED.with_borrow_mut(|turned| {
-            let row = |t: usize| (x.row(done + t).0, x.row(done + t).1);
-            let turned = lookup::turn(pool, share, x.cols, &row, turned);
-            let lookup::Share { tokens, lanes } = share;
-            let out = &mut out[done * stride..(done + tokens) * stride];
-            let height = lookup::height(rows, pool.threads(), lanes);
+    if parts.iter().any(|part| takes_tiles(isa, part.matrix.dtype, x)) {
+        return 0;
+    }
+    let row = |t: usize| (x.row(t).0, x.row(t).1);
+    TURNED.with_borrow_mut(|buffers| {
+        lookup::products(pool, isa, parts, x.tokens(), &row, buffers, &mut |range, turned, height| {
+            let (tokens, failed) = (range.len(), AtomicBool::new(false));
+            let out = &mut out[range.start * stride..range.end * stride];
             let product = Product { pool, x, tokens, parts, only: None, stride, height, depth: None };
             product.run(out, &|task, scratch| {
-                if !lookup::run(isa, task, &turned, scratch) {
+                if !lookup::run(isa, task, turned, scratch) {
                     failed.store(true, Relaxed);
                 }
             });
-        });
-        if failed.load(Relaxed) {
-            break;
-        }
-        done += share.tokens;
-    }
-    done
+            !failed.into_inner()
+        })
+    })
 }
 
 /// The activations in an order that kernels need.
