@@ -19,15 +19,22 @@ use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
 
 /// An opened file of a drafter.
-pub(super) struct Drafter {
-    gguf: Gguf,
-    config: Config,
+pub(super) enum Drafter {
+    Block(BlockFile),
+    Head(HeadFile),
 }
 
-enum Config {
-    /// A block of multi-token prediction: its model's, as this file has it, with the block's layer behind the others.
-    Block(Box<DecoderConfig>),
-    Eagle(Box<EagleConfig>),
+/// A block of multi-token prediction.
+pub(super) struct BlockFile {
+    gguf: Gguf,
+    /// The model's, as this file has it, with the block's layer behind the others.
+    config: Box<DecoderConfig>,
+}
+
+/// An EAGLE-3 head.
+pub(super) struct HeadFile {
+    gguf: Gguf,
+    config: Box<EagleConfig>,
 }
 
 impl Drafter {
@@ -38,54 +45,71 @@ impl Drafter {
             Gguf::open(path).map_err(|e| Error::new(e.status, format!("drafter_path: {}", e.message)))?;
         let refuse = |why: &str| Err(Error::unsupported(format!("drafter_path: {}: {why}", gguf.what())));
         match Kind::of(&gguf)? {
-            Some(Kind::Block) => {}
+            Some(Kind::Block) => {
+                let mut config = drafter::config(&gguf, target, warn)?;
+                if config.further != 1 {
+                    return refuse(&several(config.further));
+                }
+                if let Some(why) = difference(&config, target) {
+                    return Err(unfit(gguf.what(), &why, what));
+                }
+                config.blocks.push(mtp::layer_of(&config));
+                Ok(Self::Block(BlockFile { gguf, config: Box::new(config) }))
+            }
             Some(Kind::Eagle) => {
-                let config = eagle::config(&gguf, warn)?;
+                let config = Box::new(eagle::config(&gguf, warn)?);
                 check_head(&config, gguf.what(), target, what)?;
-                return Ok(Self { gguf, config: Config::Eagle(Box::new(config)) });
+                Ok(Self::Head(HeadFile { gguf, config }))
             }
-            Some(kind) => return refuse(&format!("it is {}, which is not read", kind.name())),
-            None => {
-                return refuse(
-                    "it is no drafter alone, that is a block of multi-token prediction or an EAGLE-3 head without its \
-                     model; a small model that drafts is a draft_model",
-                );
-            }
-        }
-        let mut config = drafter::config(&gguf, target, warn)?;
-        if config.further != 1 {
-            return refuse(&several(config.further));
-        }
-        let why = difference(&config, target);
-        if let Some(why) = why {
-            let own = gguf.what();
-            return Err(Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}")));
-        }
-        config.blocks.push(mtp::layer_of(&config));
-        Ok(Self { gguf, config: Config::Block(Box::new(config)) })
-    }
-
-    /// The layers of the model whose inputs an EAGLE-3 head continues from. `None`: it is no such head.
-    pub(crate) fn taps(&self) -> Option<&[usize]> {
-        match &self.config {
-            Config::Block(_) => None,
-            Config::Eagle(config) => Some(&config.taps),
+            Some(kind) => refuse(&format!("it is {}, which is not read", kind.name())),
+            None => refuse(
+                "it is no drafter alone, that is a block of multi-token prediction or an EAGLE-3 head without its \
+                 model; a small model that drafts is a draft_model",
+            ),
         }
     }
 
-    /// Reads the EAGLE-3 head, for the model `m` with these `ends`. Its weights keep their types.
-    pub(crate) fn read_head(&self, model: &mut Reader, m: &DecoderConfig, ends: &Ends) -> Result<Eagle> {
-        let Config::Eagle(config) = &self.config else { return Err(other_kind()) };
-        model.beside(&self.gguf, |reader| {
+    fn gguf(&self) -> &Gguf {
+        match self {
+            Self::Block(file) => &file.gguf,
+            Self::Head(file) => &file.gguf,
+        }
+    }
+
+    /// The layers of the model whose inputs an EAGLE-3 head continues from; those of a block are none.
+    pub(crate) fn taps(&self) -> &[usize] {
+        match self {
+            Self::Block(_) => &[],
+            Self::Head(file) => &file.config.taps,
+        }
+    }
+
+    pub(crate) fn tensor_bytes(&self) -> u64 {
+        self.gguf().tensor_bytes()
+    }
+
+    /// Bytes of the file that stay mapped but are not tensors.
+    pub(crate) fn other_bytes(&self) -> u64 {
+        (self.gguf().file_bytes() as u64).saturating_sub(self.tensor_bytes())
+    }
+}
+
+impl HeadFile {
+    /// Reads the head, for the model `m` with these `ends`. Its weights keep their types.
+    pub(crate) fn read(&self, model: &mut Reader, m: &DecoderConfig, ends: &Ends) -> Result<Eagle> {
+        let Self { gguf, config } = self;
+        model.beside(gguf, |reader| {
             let head = Eagle::read(reader, config, m, ends)?;
             reader.nothing_left(&config.layer, true)?;
             Ok(head)
         })
     }
+}
 
+impl BlockFile {
     /// Reads the block, for a model with these `ends`.
     pub(crate) fn read(&self, model: &mut Reader, ends: &Ends, options: &LoadOptions) -> Result<Mtp> {
-        let Self { gguf, config: Config::Block(c) } = self else { return Err(other_kind()) };
+        let Self { gguf, config: c } = self;
         let read = |reader: &mut Reader| {
             let ends = ends.of_drafter(reader, c)?;
             let block = Mtp::read(reader, c, &ends, options)?;
@@ -97,25 +121,16 @@ impl Drafter {
             true => model.beside(&Requantized::new(gguf, c.family, options)?, read),
         }
     }
-
-    pub(crate) fn tensor_bytes(&self) -> u64 {
-        self.gguf.tensor_bytes()
-    }
-
-    /// Bytes of the file that stay mapped but are not tensors.
-    pub(crate) fn other_bytes(&self) -> u64 {
-        (self.gguf.file_bytes() as u64).saturating_sub(self.gguf.tensor_bytes())
-    }
 }
 
-fn other_kind() -> Error {
-    Error::internal("a drafter that is read as one of another kind")
+/// The drafter in the file `own` is for another model than that in `what`, for the reason `why`.
+fn unfit(own: &str, why: &str, what: &str) -> Error {
+    Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}"))
 }
 
 /// Refuses the head `own` for a model that it does not draft for, or whose K and V cannot stand beside the head's.
 fn check_head(head: &EagleConfig, own: &str, m: &DecoderConfig, what: &str) -> Result<()> {
-    let invalid =
-        |why: String| Err(Error::invalid(format!("drafter_path: {own}: {why} in the model, {what}")));
+    let invalid = |why: String| Err(unfit(own, &why, what));
     if head.width != m.hidden {
         return invalid(format!(
             "its target_hidden_size is {}, and hidden states have {}",

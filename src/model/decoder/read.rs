@@ -27,7 +27,7 @@ impl Decoder {
         let x = ends.embed(&mut pass);
         let width = c.layer_inputs;
         let inputs = width.map(|width| inputs::of_all(&mut from, &c, width, &mut pass, x)).transpose()?;
-        let taps = drafter.and_then(Drafter::taps).unwrap_or_default();
+        let taps = drafter.map_or(&[][..], Drafter::taps);
         let tapped = pass.register(taps.len() * c.hidden);
         for index in 0..c.layers {
             if let Some(at) = taps.iter().position(|tap| *tap == index) {
@@ -38,8 +38,8 @@ impl Decoder {
         let (mut ropes, score) = (ropes::read(&mut from, &c)?, from.score_of(&c, ends.rows())?);
         let (mut draft, mut head) = (None, None);
         match drafter {
-            Some(drafter) if !taps.is_empty() => {
-                let mut made = drafter.read_head(&mut from, &c, &ends)?;
+            Some(Drafter::Head(file)) => {
+                let mut made = file.read(&mut from, &c, &ends)?;
                 made.follow(&mut pass, tapped, c.residual_scale);
                 results(&mut made.pass, made.output, &made.ends, None, (1.0, None));
                 draft = Some(Program::new(&made.pass, &[made.before], true)?);
@@ -47,11 +47,11 @@ impl Decoder {
                 head = Some(Head { kv: made.kv, ids: made.ids });
             }
             None if !options.mtp => {}
-            _ => {
+            Some(Drafter::Block(_)) | None => {
                 c.blocks.push(mtp::layer_of(&c));
                 let mut made = match drafter {
-                    Some(drafter) => drafter.read(&mut from, &ends, options)?,
-                    None => Mtp::read(&mut from, &c, &ends, options)?,
+                    Some(Drafter::Block(file)) => file.read(&mut from, &ends, options)?,
+                    _ => Mtp::read(&mut from, &c, &ends, options)?,
                 };
                 follow(&mut pass, x, &ends.norm, &made);
                 let norm = made.ends.norm.clone();
