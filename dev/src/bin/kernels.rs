@@ -94,9 +94,14 @@ fn lines(count: usize) -> Vec<Line> {
     vec![Line::default(); count.div_ceil(16)]
 }
 
+fn refused(argument: &str) -> ! {
+    eprintln!("cargo dev kernels: {argument} is neither an option nor a number of tokens");
+    std::process::exit(2)
+}
+
 fn main() {
     let (options, numbers) = Options::with_files("kernels");
-    let numbers: Vec<usize> = numbers.iter().map(|n| n.parse().expect("a number of tokens")).collect();
+    let numbers: Vec<usize> = numbers.iter().map(|n| n.parse().unwrap_or_else(|_| refused(n))).collect();
     let tokens = match options.quick {
         _ if !numbers.is_empty() => &numbers[..],
         true => &QUICK_TOKENS,

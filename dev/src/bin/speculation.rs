@@ -9,10 +9,11 @@
 //! quote one from its prompt; without a model also `copy`: a hook makes the demo model quote a story from its prompt.
 //! Drafts are looked up. With a draft model, whose head is rounded to 4 bits, they come from it; the loads are then
 //! `draft`, the beginnings of eight outputs at temperature 0, and `free`. With `mtp` they come from the model's own
-//! block, or that of a file beside it, which the engine without drafts does not load. A block of random weights predicts nothing, so a bias leaves
-//! outputs one token (`one`: every draft stands) or two (`two`: about half of them do). With a model that people trained
-//! there are tasks on real text: `summary`, `edit` and `code` repeat their prompts, `chat`, `chat_warm` and `prose` do
-//! not. `trap` and `turn` mislead look-ups, always or after a while. Two engines run the same model's requests in turns,
+//! block, or that of a file beside it, which the engine without drafts does not load. A block of random weights predicts
+//! nothing, so a bias leaves outputs one token (`one`: every draft stands) or two (`two`: about half of them do). With a
+//! model that people trained there are tasks on real text: `summary`, `edit` and `code` repeat their prompts, `chat`,
+//! `chat_warm` and `prose` do not.
+//! `trap` and `turn` mislead look-ups, always or after a while. Two engines run the same model's requests in turns,
 //! 1, 4, 8 and 32 at a time; on real text and of the demo model the next one begins when one ends. A ratio is the median
 //! of rounds. "depth" limits the number of drafts.
 
