@@ -20,6 +20,11 @@ impl ContentId {
         u32::try_from(self.0).ok()
     }
 
+    /// A number that no other content has.
+    pub(super) fn raw(self) -> u64 {
+        self.0
+    }
+
     /// Calls the function with the bytes that stand for it in keys.
     pub(super) fn with_bytes(self, each: impl FnOnce(&[u8])) {
         match self.token() {

@@ -2,11 +2,14 @@
 //! of recurrent layers. Their memory is an `ops::Memory`.
 
 mod content;
+pub mod disk;
+mod leaving;
 mod pool;
 mod prefix;
 mod states;
 
 pub use content::ContentId;
+pub use leaving::Leaving;
 pub use pool::{BlockPool, BlockTable, NONE};
 pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, PrefixCache, TreePosition, chain};
 pub use states::{Snapshot, StatePool};

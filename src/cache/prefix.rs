@@ -12,6 +12,7 @@
 //! block is always a leaf, and no block stays in the index longer than its parent.
 
 use super::content::ContentId;
+use super::leaving::Leaving;
 use super::pool::{BlockPool, BlockTable, NONE};
 use super::states::StatePool;
 use crate::base::{Error, Result};
@@ -109,6 +110,8 @@ pub struct PrefixCache {
     counts: CacheCounts,
     /// Changes since the last `drain_events`; `None` if they are not logged.
     log: Option<Vec<CacheEvent>>,
+    /// What left since it was last asked for; `None` if that is not noted.
+    pub(super) leaving: Option<Vec<Leaving>>,
 }
 
 /// The key of a block with these `contents`, at most `MAX_BLOCK_SIZE`, after the key `previous`.
@@ -152,6 +155,7 @@ impl PrefixCache {
             states: StatePool::default(),
             counts: CacheCounts::default(),
             log: None,
+            leaving: None,
         })
     }
 
@@ -176,6 +180,7 @@ impl PrefixCache {
         let (block, idle) = self.pool.take()?;
         if idle {
             self.counts.evictions += 1;
+            self.leaves(block);
             self.leave(block);
         }
         Some(block)
@@ -184,6 +189,40 @@ impl PrefixCache {
     /// Number of positions of `block` that are in the index.
     pub fn indexed(&self, block: u32) -> u32 {
         self.nodes[block as usize].len
+    }
+
+    /// The salt and the key before an indexed block.
+    pub(super) fn beginning(&self, block: u32) -> (u64, u64) {
+        let node = &self.nodes[block as usize];
+        (node.salt, node.parent_key)
+    }
+
+    /// The first `len` contents that the block had in the index, as long as nothing else was written there.
+    pub(super) fn contents(&self, block: u32, len: u32) -> &[ContentId] {
+        &self.contents[block as usize * self.block_size..][..len as usize]
+    }
+
+    /// The indexed first blocks.
+    pub(super) fn roots(&self) -> Vec<u32> {
+        let indexed = (0..).zip(&self.nodes).filter(|(_, node)| node.len > 0 && node.parent == NONE);
+        indexed.map(|(block, _)| block).collect()
+    }
+
+    /// A child of an indexed block, from which `older` leads to the others; `NONE` if it has none.
+    pub(super) fn newest_child(&self, block: u32) -> u32 {
+        let node = &self.nodes[block as usize];
+        match node.len as usize == self.block_size {
+            true => self.children.get(&node.key).copied().unwrap_or(NONE),
+            false => NONE,
+        }
+    }
+
+    pub(super) fn parent(&self, block: u32) -> u32 {
+        self.nodes[block as usize].parent
+    }
+
+    pub(super) fn older(&self, block: u32) -> u32 {
+        self.nodes[block as usize].older
     }
 
     /// Adds a holder to blocks that are held or in the index.

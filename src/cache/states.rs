@@ -34,6 +34,8 @@ pub struct StatePool {
     /// The first snapshot of each block that has any.
     by_block: HashMap<u32, u32>,
     uses: u64,
+    /// Snapshots that gave way since they were last asked for; `None` if that is not noted.
+    leaving: Option<Vec<(u32, Snapshot)>>,
 }
 
 impl StatePool {
@@ -63,11 +65,28 @@ impl StatePool {
         if self.free.is_empty() {
             let idle = (0..self.slots.len() as u32).filter(|slot| self.slots[*slot as usize].holders == 0);
             let oldest = idle.min_by_key(|slot| self.slots[*slot as usize].used)?;
+            if let (Some(list), Some(snapshot)) = (&mut self.leaving, self.slots[oldest as usize].snapshot)
+                && list.len() < list.capacity()
+            {
+                list.push((oldest, snapshot));
+            }
             self.forget(oldest);
         }
         let slot = self.free.pop()?;
         self.slots[slot as usize].holders = 1;
         Some(slot)
+    }
+
+    /// From now on, snapshots that give way are noted until they are taken with `next_leaving`. `OutOfMemory`.
+    pub(super) fn note_leaving(&mut self) -> Result<()> {
+        let mut list = Vec::new();
+        reserve(&mut list, self.slots.len(), "the list of what leaves the cache")?;
+        self.leaving = Some(list);
+        Ok(())
+    }
+
+    pub(super) fn next_leaving(&mut self) -> Option<(u32, Snapshot)> {
+        self.leaving.as_mut()?.pop()
     }
 
     /// Adds a holder to a slot that is held or idle.

@@ -117,6 +117,16 @@ macro_rules! settings {
                 on_event: bn_event_callback, on_event_context: *mut c_void => Option<EventSink>;
                 /// Receives the spans of requests that have a `trace_id`.
                 on_span: bn_span_callback, on_span_context: *mut c_void => Option<SpanSink>;
+
+                /// A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+                /// engine. It is made if it is missing. Requests whose prompt begins with one take it from
+                /// there, if that is faster than computing it; answers are the same. Engines and processes
+                /// may share a folder: one at a time writes to it, for one model and `kv_type`. Prompts can
+                /// be read from its files. Not for encoders. Not set: none.
+                cache_path: bn_string => Option<String>;
+                /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
+                /// not used for the longest time go.
+                cache_bytes: u64 = 10 << 30;
             }
         }
     };

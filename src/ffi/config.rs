@@ -117,6 +117,8 @@ impl bn_engine_config {
             log: log_sink(self.log, self.log_context),
             on_event: self.event_sink(),
             on_span: span_sink(self.on_span, self.on_span_context),
+            // SAFETY: the caller's promise.
+            cache_path: unsafe { path("cache_path", self.cache_path) }?.map(str::to_owned),
             ..self.numbers()
         })
     }

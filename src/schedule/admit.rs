@@ -52,7 +52,8 @@ impl Scheduler {
             match self.try_admit(seq, plan, tokens, now) {
                 Try::Admitted => self.events.passed += u64::from(passed),
                 Try::No(why) => {
-                    looks += usize::from(why != HeldBack::Prefix || at >= LOOK_PAST);
+                    let on_its_way = matches!(why, HeldBack::Prefix | HeldBack::Lower);
+                    looks += usize::from(!on_its_way || at >= LOOK_PAST);
                     if plan.held_back == HeldBack::Nothing {
                         plan.held_back = why;
                     }
@@ -130,6 +131,9 @@ impl Scheduler {
             self.events.followed += 1;
             return Try::No(HeldBack::Prefix);
         }
+        if self.fetches.lower.is_some() && self.looks_below(seq, &found, table, tokens, now) {
+            return Try::No(HeldBack::Lower);
+        }
         let need = self.need(seq, &found);
         if !self.make_room(seq, &need, tokens, now) {
             let slot = &mut self.slots[seq];
@@ -186,7 +190,7 @@ impl Scheduler {
         goes_on
     }
 
-    fn find(&self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> Found {
+    pub(super) fn find(&self, seq: SeqId, tokens: &dyn Tokens, table: &mut Vec<u32>) -> Found {
         let slot = &self.slots[seq];
         let reuse = slot.request.reuse;
         if !reuse.shared {
@@ -228,7 +232,7 @@ impl Scheduler {
     fn need(&self, seq: SeqId, found: &Found) -> Need {
         let slot = &self.slots[seq];
         let blocks = self.blocks_of(seq, slot.len) - found.blocks;
-        let promised = self.running.iter().map(|seq| self.promised(seq)).sum();
+        let promised = self.all_promised();
         // A sequence that was preempted often starts again only with room to get further.
         let growth = self.blocks_of(seq, slot.bound()) - self.blocks_of(seq, slot.len);
         let ahead = match slot.preemptions {
@@ -236,6 +240,11 @@ impl Scheduler {
             n => 1usize << n.min(20),
         };
         Need { room: blocks + found.idle + growth.min(ahead), promised }
+    }
+
+    /// Blocks that running sequences will need soon.
+    pub(super) fn all_promised(&self) -> usize {
+        self.running.iter().map(|seq| self.promised(seq)).sum()
     }
 
     /// Blocks that a running sequence still needs for its known tokens and one block more.
@@ -250,7 +259,10 @@ impl Scheduler {
         let slots = self.config.max_batch_size as usize;
         let alone = self.running.len() == 0;
         // Sessions are dropped only as far as needed, the oldest first: this request may continue one of them.
-        while alone && self.cache.pool().available() < need.room && self.drop_oldest_session() {}
+        while alone
+            && self.cache.pool().available() < need.room
+            && (self.drop_fetch_beside(seq) || self.drop_oldest_session())
+        {}
         let available = self.cache.pool().available();
         let fits = available >= need.room + need.promised || alone;
         if fits && self.running.len() < slots {
@@ -322,6 +334,7 @@ impl Scheduler {
             self.events.copies += 1;
         }
         self.waiting.remove(&self.slots, seq);
+        self.drop_fetch_of(seq);
         self.begin_state(seq, what.state, plan);
         let slot = &mut self.slots[seq];
         slot.stale = cached < whole;

@@ -5,7 +5,7 @@
 //! sequence with the last rank is preempted: it gives its blocks back, waits again, and later recomputes the positions
 //! that the cache no longer has. So the sequence with the first rank always runs to its end.
 //!
-//! - `order` decides who comes first, `admit` who runs, `prompts` which prompt rows a step has, and `drafts` which drafts
+//! - `order` decides who comes first, `admit` who runs, `fetch` who waits for a prefix from a lower tier of the cache, `prompts` which prompt rows a step has, and `drafts` which drafts
 //!   it verifies, from the rates of `acceptance`. `step_time` predicts how long a step takes.
 //! - Waiting sequences are admitted in order, but one that fits may pass another that does not. The other one takes the
 //!   room back by preemption once it has waited for `PATIENCE_NS`, or at once from a lower priority.
@@ -14,6 +14,7 @@ mod acceptance;
 mod admit;
 mod decode_time;
 mod drafts;
+mod fetch;
 mod order;
 mod prompts;
 mod scheduler;
@@ -24,6 +25,7 @@ mod step_time;
 
 pub use acceptance::Acceptance;
 pub use drafts::{MAX_DRAFT, Offer};
+pub use fetch::Destination;
 pub use order::Rank;
 pub use scheduler::Scheduler;
 pub use sessions::Session;
@@ -170,6 +172,8 @@ pub enum HeldBack {
     Time,
     /// Sequences wait for a prefix that another one computes now.
     Prefix,
+    /// Sequences wait for a prefix that is read from a lower tier of the cache.
+    Lower,
 }
 
 impl PlanEntry {
@@ -200,7 +204,7 @@ impl PlanEntry {
 }
 
 impl HeldBack {
-    pub const ALL: [(Self, &'static str); 7] = [
+    pub const ALL: [(Self, &'static str); 8] = [
         (Self::Nothing, "nothing"),
         (Self::Queue, "an empty queue"),
         (Self::Slots, "max_batch_size"),
@@ -208,6 +212,7 @@ impl HeldBack {
         (Self::Rows, "max_batch_tokens"),
         (Self::Time, "time"),
         (Self::Prefix, "a prefix on its way"),
+        (Self::Lower, "a prefix from disk"),
     ];
 }
 
@@ -311,6 +316,10 @@ pub struct Events {
     pub copies: u64,
     /// Admissions put off for a prefix that another sequence was computing.
     pub followed: u64,
+    /// Prefixes ordered from a lower tier of the cache, positions that arrived, and those not waited for to the end.
+    pub fetches: u64,
+    pub fetched_positions: u64,
+    pub given_up_fetches: u64,
     /// Admissions before an earlier sequence that did not fit.
     pub passed: u64,
     /// Sessions dropped for newer ones, or for a sequence that runs alone.

@@ -1,6 +1,7 @@
 //! The scheduler's state, and the operations that change it from outside.
 
 use super::drafts::Account;
+use super::fetch::{Below, Fetches};
 use super::order::RankedQueue;
 use super::sessions::Sessions;
 use super::slots::{Lanes, SequenceSlot, fill};
@@ -24,6 +25,7 @@ pub struct Scheduler {
     /// The sequence that computes the block with this key now.
     pub(super) pending: HashMap<u64, SeqId>,
     pub(super) sessions: Sessions,
+    pub(super) fetches: Fetches,
     /// Copies of states that the planned step makes.
     pub(super) saves: Vec<Save>,
     pub(super) step_time: StepTime,
@@ -94,6 +96,7 @@ impl Scheduler {
             paused: 0,
             pending: HashMap::new(),
             sessions: Sessions::default(),
+            fetches: Fetches::default(),
             saves: Vec::new(),
             step_time: StepTime::default(),
             draft_time: StepTime::default(),
@@ -218,6 +221,7 @@ impl Scheduler {
     fn put_in_line(&mut self, seq: SeqId, now: u64) {
         let slot = &mut self.slots[seq];
         (slot.state, slot.since, slot.need, slot.retry) = (State::Waiting, now, 0, 0);
+        slot.below = Below::Unknown;
         self.waiting.insert(&self.slots, seq);
     }
 
@@ -226,7 +230,10 @@ impl Scheduler {
     fn take_out(&mut self, seq: SeqId, tokens: &dyn Tokens) {
         match self.state(seq) {
             State::Absent => {}
-            State::Waiting => self.waiting.remove(&self.slots, seq),
+            State::Waiting => {
+                self.waiting.remove(&self.slots, seq);
+                self.drop_fetch_of(seq);
+            }
             State::Paused => self.paused -= 1,
             State::Running => {
                 self.store_tail(seq, tokens, self.has_states());
@@ -250,11 +257,13 @@ impl Scheduler {
         }
         let company = self.waiting.len() >= self.config.max_batch_size as usize;
         let hold = self.running.len() == 0 && !company;
-        Some(if hold { self.hold_until.max(now) } else { now })
+        let reads = self.waits_below_until().map_or(now, |until| until.max(now));
+        Some(if hold { self.hold_until.max(reads) } else { reads })
     }
 
     /// Fills `plan` with the next step: admissions, a row for every decoding sequence (invariant 4), and prompt
-    /// chunks in the remaining rows and time. It is empty only if nothing waits or runs. Without a `commit`, the next
+    /// chunks in the remaining rows and time. It is empty only if nothing runs, and nothing waits for anything but a
+    /// prefix on its way. Without a `commit`, the next
     /// plan starts from the same state, except that admitted sequences stay admitted.
     pub fn plan(&mut self, plan: &mut Plan, tokens: &dyn Tokens, now: u64) {
         plan.clear();
@@ -307,7 +316,7 @@ impl Scheduler {
                 self.lanes.table_mut(lane).push(block);
                 continue;
             }
-            if self.running.len() == 1 && self.drop_oldest_session() {
+            if self.drop_fetch_beside(seq) || self.running.len() == 1 && self.drop_oldest_session() {
                 continue;
             }
             let last = self.running.last().unwrap_or(seq);
@@ -501,7 +510,7 @@ impl Scheduler {
                 return Err(Error::internal(format!("{seq:?} has computed more than its blocks hold")));
             }
         }
-        for table in self.session_tables() {
+        for table in self.session_tables().chain(self.fetch_tables()) {
             table.iter().for_each(|&block| holders[block as usize] += 1);
         }
         let lines = [self.waiting.len(), self.paused, self.running.len()];

@@ -209,9 +209,15 @@ impl Scheduler {
         self.cache.pool().total() / 2
     }
 
-    /// Maximum number of states that sessions may hold: running sequences need the others.
+    /// Maximum number of states that sessions may hold: running sequences need the others, and fetches have some.
     fn states_room(&self) -> usize {
-        self.cache.states.total().saturating_sub(self.config.max_batch_size as usize)
+        let others = self.config.max_batch_size as usize + self.fetch_states().count();
+        self.cache.states.total().saturating_sub(others)
+    }
+
+    /// Number of states that nobody needs to run.
+    pub(super) fn state_room(&self) -> usize {
+        self.states_room().saturating_sub(self.sessions.states)
     }
 
     /// Marks a session as used, so that it is not the oldest.

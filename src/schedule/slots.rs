@@ -1,5 +1,6 @@
 //! The scheduler's records of sequences, and the block tables of running ones.
 
+use super::fetch::Below;
 use super::order::Rank;
 use super::{Request, SeqId, drafts};
 use crate::base::{Error, Result, reserve};
@@ -57,6 +58,7 @@ pub(super) struct SequenceSlot {
     pub need: usize,
     pub retry: u64,
     pub leader: Option<Leader>,
+    pub below: Below,
     /// Slot of its state while it runs, in a model with recurrent layers; else `NONE`.
     pub recurrent: u32,
     /// Whether a pass changed the state and was not committed.

@@ -178,7 +178,7 @@ impl Scheduler {
         let mut holders = vec![0; states.total()];
         let running = self.slots.iter().filter(|(_, slot)| slot.recurrent != NONE);
         running.for_each(|(_, slot)| holders[slot.recurrent as usize] += 1);
-        self.session_states().for_each(|slot| holders[slot as usize] += 1);
+        self.session_states().chain(self.fetch_states()).for_each(|slot| holders[slot as usize] += 1);
         self.saves.iter().for_each(|save| holders[save.slot as usize] += 1);
         let wrong = (0u32..).zip(&holders).find(|(slot, n)| states.holders(*slot) != **n);
         let without = self.running.iter().find(|seq| self.has_states() && self.slots[*seq].recurrent == NONE);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::Status;
 
+mod below;
 mod depths;
 mod drafts;
 mod sharing;

@@ -61,6 +61,8 @@ impl Core {
         }
         if !offers.is_empty() {
             self.scheduler.draft(plan, &mut offers);
+            // Drafted rows may have taken blocks.
+            self.spill();
         }
         if let Some(draft) = self.drafting.own_cache() {
             for entry in &plan.entries {

@@ -7,6 +7,12 @@ impl Core {
     /// `outcome` is the result of the loop.
     pub(super) fn close(mut self, outcome: std::result::Result<(), String>) {
         let (shared, number) = (self.shared.clone(), self.number);
+        if outcome.is_ok()
+            && let Err(text) = panics::catch(|| self.keep_all())
+        {
+            shared.log.write(LOG_WARN, format!("the prompt cache was not written: {text}"));
+        }
+        self.leave_tier();
         let others = shared.hub.retire(number);
         if let Err(text) = &outcome {
             shared.log.write(LOG_ERROR, format!("engine thread {number} died: {text}"));

@@ -3,6 +3,7 @@
 
 use crate::base::clock::{now_ns, unix_ns};
 use crate::base::{Error, Result, Status, panics, reserve};
+use crate::cache::disk::Store;
 use crate::constrain::{Counted, Grammars};
 use crate::engine::api::{EngineConfig, LOG_ERROR, LOG_WARN};
 use crate::engine::core::backend::Backend;
@@ -22,7 +23,7 @@ use crate::engine::watch::spans::{SpanSink, spans};
 use crate::engine::watch::stats::{Recorder, StepLog};
 use crate::model::{Loaded, Outputs};
 use crate::ops::{Lora, Memory, RaggedBatch, Unit, Weight};
-use crate::schedule::{Admission, Offer, Plan, PlanEntry, Scheduler, SeqId};
+use crate::schedule::{Admission, HeldBack, Offer, Plan, PlanEntry, Scheduler, SeqId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ pub(super) struct Shared {
     pub on_span: Option<SpanSink>,
     pub grammars: Grammars,
     pub released: Released,
+    pub tier: Option<Tier>,
     pub loaded: Loaded,
 }
 
@@ -64,6 +66,8 @@ pub(super) struct Core {
     awaiting_grant: Vec<SeqId>,
     /// Fingerprint of the model, see `sessions::shape`; None until a session call needs it.
     fingerprint: Option<u64>,
+    /// The lower tier of the prefix cache.
+    store: Option<Arc<Store>>,
     /// The error that ends this thread: its device is lost.
     lost: Option<Error>,
     // Reused from step to step.
@@ -138,6 +142,7 @@ impl Core {
             idle,
             awaiting_grant,
             fingerprint: None,
+            store: None,
             lost: None,
             commands: VecDeque::new(),
             plan,
@@ -153,6 +158,7 @@ impl Core {
     pub(super) fn main(mut self) {
         let outcome = panics::catch(|| {
             let mut rest = Rest::None;
+            self.open_tier();
             while let Some(next) = self.turn(rest) {
                 rest = next;
             }
@@ -219,6 +225,7 @@ impl Core {
         }
         commands.drain(..).for_each(|command| self.execute(command));
         self.commands = commands;
+        self.collect();
         goes_on
     }
 
@@ -309,9 +316,13 @@ impl Core {
         let mut plan = std::mem::take(&mut self.plan);
         self.scheduler.plan(&mut plan, &self.sequences, now);
         debug_assert!(
-            !plan.is_empty() || plan.refused.is_some() || !plan.late.is_empty(),
+            !plan.is_empty()
+                || plan.refused.is_some()
+                || !plan.late.is_empty()
+                || plan.held_back == HeldBack::Lower,
             "active sequences, and nothing to do"
         );
+        self.spill();
         if let Some(seq) = plan.refused {
             self.fail(seq, Error::new(Status::OutOfMemory, "could not allocate a block table"));
         }
@@ -525,6 +536,7 @@ impl Core {
 pub(super) mod backend;
 pub(super) mod calls;
 mod deadlines;
+pub(super) mod disk;
 pub(super) mod drafter;
 mod drafts;
 mod end;
@@ -537,6 +549,7 @@ mod sessions;
 mod states;
 mod warm;
 use deadlines::Deadlines;
+use disk::Tier;
 use drafts::Drafting;
 use idle::{Idle, Released};
 use sampling::{Draw, Sampling, draw_there};

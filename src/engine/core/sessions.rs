@@ -35,6 +35,7 @@ impl Core {
     /// Forgets every prefix that no request holds.
     pub(crate) fn clear_cache(&mut self) {
         self.scheduler.cache_mut().clear();
+        self.store.iter().for_each(|store| store.clear());
     }
 
     /// Number of bytes that `save_session` and `seal` produce.
@@ -70,12 +71,15 @@ impl Core {
             None => Err(Error::internal("a session has too few blocks")),
         };
         let write_state = &mut |state| memory.borrow_mut().write(Unit::State, state, saved.state);
-        self.scheduler.restore_session(name, saved.tokens, saved.salt, write, write_state)
+        let restored = self.scheduler.restore_session(name, saved.tokens, saved.salt, write, write_state);
+        // Its blocks were written to at once.
+        self.forget_leaving();
+        restored
     }
 
     /// The shape that a saved session must match. The model is identified by its results: the K and V of a
     /// few tokens in a block of their own.
-    fn shape(&mut self) -> Result<Shape> {
+    pub(super) fn shape(&mut self) -> Result<Shape> {
         let layout = self.memory.layout();
         let (kind, block_size) = (layout.kv.kind, layout.kv.block_size as u32);
         let [block_bytes, state_bytes] = [Unit::Block, Unit::State].map(|unit| layout.bytes(unit) as u64);
@@ -97,6 +101,7 @@ impl Core {
         let result = match self.scheduler.cache_mut().take() {
             None => Err(busy("KV block")),
             Some(block) => {
+                self.spill();
                 let result = panics::checked("the forward pass", || self.probe_in(block, state));
                 self.scheduler.cache_mut().release(block);
                 result

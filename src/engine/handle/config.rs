@@ -15,6 +15,9 @@ pub(crate) fn check(config: &EngineConfig) -> Result<()> {
         let (tokens, least) = (config.max_batch_tokens.into(), config.max_batch_size.into());
         in_range("max_batch_tokens", tokens, least, MAX_BATCH_TOKENS.into())?;
     }
+    if config.cache_path.is_some() && config.cache_bytes == 0 {
+        return Err(Error::invalid("cache_path is given, and cache_bytes is 0"));
+    }
     if ![16, 32, 64, 128].contains(&config.kv_block_size) {
         let size = config.kv_block_size;
         return Err(Error::invalid(format!("kv_block_size = {size} is out of range: 16, 32, 64 or 128")));

@@ -7,6 +7,7 @@ use crate::constrain::Grammars;
 use crate::engine::api::*;
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
+use crate::engine::core::disk::Tier;
 use crate::engine::core::drafter;
 use crate::engine::core::idle::Released;
 use crate::engine::core::session_file;
@@ -108,6 +109,7 @@ fn share(
     blocks: Vec<usize>,
     log: Log,
 ) -> Result<Arc<Shared>> {
+    let tier = config.cache_path.as_ref().map(|path| Tier::new(path, config.cache_bytes, claims.len()));
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
     let count = claims.len();
     Ok(Arc::new(Shared {
@@ -118,6 +120,7 @@ fn share(
         on_span: config.on_span.clone(),
         grammars: Grammars::new(threads, bounds.bytes, free::room),
         released: Released::default(),
+        tier: tier.transpose()?,
         loaded,
     }))
 }
@@ -143,6 +146,10 @@ impl Engine {
             && let Some((field, _)) = computes.iter().find(|(_, given)| *given)
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
+        }
+        if config.cache_path.is_some() && (loaded.model.facts().encodes || loaded.model.kv_shape().layers == 0) {
+            let message = "cache_path is given, and the model is an encoder, which leaves nothing to keep";
+            return Err(Error::invalid(message));
         }
         drafter::check(&config, &loaded)?;
         let max_sequence =
@@ -314,6 +321,8 @@ impl Engine {
         let completed = |reason: FinishReason| hub.outcomes[reason as usize];
         let grammars = self.shared.grammars.totals();
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let store = self.shared.tier.as_ref().and_then(|tier| tier.store());
+        let disk = store.map(|store| store.counts()).unwrap_or_default();
         let stats = Stats {
             max_batch_size: self.max_batch_size.into(),
             accepted: hub.accepted,
@@ -351,6 +360,13 @@ impl Engine {
             threads: self.active_threads.load(Ordering::Relaxed) as u64,
             weights_released_bytes: total(&self.shared.released.bytes),
             weight_releases: total(&self.shared.released.times),
+            disk_read_bytes: disk.read_bytes,
+            disk_read_ns: disk.read_ns,
+            disk_written_bytes: disk.written_bytes,
+            disk_write_ns: disk.write_ns,
+            disk_dropped: disk.dropped,
+            disk_damaged: disk.damaged,
+            disk_bytes: disk.bytes,
             ..recorded
         };
         (stats, efficiency)
@@ -400,6 +416,7 @@ impl Engine {
             // Both kinds of threads catch their panics, so `join` reports nothing.
             let _ = handle.join();
         }
+        self.shared.tier.iter().for_each(Tier::join);
         self.shared.grammars.stop();
         self.shared.hub.destroy();
         Ok(())

@@ -1,5 +1,5 @@
 //! A hold: until the host ends it, no engine thread begins a step. Requests are submitted, expire and are cancelled
-//! as usual.
+//! as usual. And a knock, which wakes a thread without a command.
 
 use super::*;
 
@@ -24,6 +24,13 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         state.hold(hold);
         self.wake(state);
         Ok(before)
+    }
+
+    /// Makes an engine thread look for what has arrived for it.
+    pub fn knock(&self, thread: usize) {
+        let mut state = self.state.lock();
+        state.team.queues[thread].news = true;
+        self.wake(state);
     }
 
     pub fn is_held(&self) -> bool {

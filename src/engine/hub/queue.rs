@@ -28,7 +28,7 @@ pub struct Queue<C> {
     pub commands: VecDeque<Command<C>>,
     /// The thread sleeps on its bell.
     pub asleep: bool,
-    /// `Hub::hold` was called since the thread last looked.
+    /// `Hub::hold` or `Hub::knock` was called since the thread last looked.
     pub news: bool,
     /// Whether a grant was refused to a request of this thread since `retry_grants` was last set.
     pub grant_refused: bool,

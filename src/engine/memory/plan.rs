@@ -6,6 +6,7 @@ use crate::base::{Error, Result, Status, os::memory};
 use crate::cache::{self, PrefixCache};
 use crate::engine::api::{EngineConfig, RequestParams};
 use crate::engine::core::backend::Backend;
+use crate::engine::core::disk;
 use crate::engine::request::account::{GRANT, RequestBytes};
 use crate::engine::request::speculation::Drafts;
 use crate::engine::watch::kv_events;
@@ -306,7 +307,8 @@ impl Need {
         let block = cache::bytes_per_block(model.kv_shape(), kv_type, block_size)?;
         let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
         let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
-        let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace;
+        let tier = disk::bytes(config, block, model.state_shape().slot_bytes().unwrap_or(0));
+        let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace + tier;
         let free = match backend.ops.free_bytes() {
             Some(free) => beside_weights(free? as u64, lacking)?,
             None => free_memory(),

@@ -16,6 +16,7 @@
 mod pieces;
 mod asides;
 mod calls;
+mod disk;
 mod faults;
 mod host;
 mod machine;

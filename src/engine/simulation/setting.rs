@@ -50,6 +50,10 @@ pub struct Setting {
     pub states: usize,
     /// Sequences whose states a draft model keeps; 0: it has none.
     pub drafting: usize,
+    /// Bytes of a prompt cache on disk; 0: none.
+    pub disk: u64,
+    /// One of this many turns reads or writes a record.
+    pub disk_pace: u64,
 }
 
 impl Setting {
@@ -75,7 +79,7 @@ impl Setting {
             true => 1 + rng.below(most) as u32,
             false => 0,
         };
-        Self {
+        let drawn = Self {
             replicas: *rng.pick(&[1, 1, 2, 3]),
             queue: 1 + rng.below(longest) as u32,
             queue_tokens: some(rng, 3, 3 * u64::from(max_prompt)).into(),
@@ -107,6 +111,18 @@ impl Setting {
             ]),
             states: if rng.one_in(2) { 1 + rng.below(16) as usize } else { 0 },
             drafting: if rng.one_in(2) { 1 + rng.below(8) as usize } else { 0 },
+            disk: if rng.one_in(2) { 1 + rng.below(1 << 20) } else { 0 },
+            disk_pace: *rng.pick(&[1, 1, 3, 30]),
+        };
+        if drawn.disk > 0 { drawn.pressed() } else { drawn }
+    }
+
+    /// Little memory for long prompts: prefixes leave it, and are worth a read.
+    fn pressed(self) -> Self {
+        Self {
+            max_prompt: self.max_prompt.max(self.max_sequence * 2 / 3).max(1),
+            blocks: self.blocks.min(2 + 2 * self.max_sequence / self.block_size),
+            ..self
         }
     }
 

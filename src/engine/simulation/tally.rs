@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 86] = [
+const KINDS: [&str; 94] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -83,6 +83,14 @@ const KINDS: [&str; 86] = [
     "deadlines in a pause of the engine",
     "preemptions",
     "positions found in the cache",
+    "positions read from disk",
+    "prefixes ordered from disk",
+    "prefixes from disk given up",
+    "records read",
+    "records written",
+    "records dropped",
+    "records damaged",
+    "records evicted",
     "sessions dropped",
     "sessions saved",
     "sessions restored",

@@ -1,6 +1,7 @@
 //! An engine without threads and its host, turn by turn. It has one or several replicas, which take turns at
 //! random.
 
+use super::disk::Disk;
 use super::host::Host;
 use super::machine;
 use super::machine::{Machine, RecurrentDraft};
@@ -10,6 +11,7 @@ use super::tally::Tally;
 use crate::base::clock::{fake, now_ns};
 use crate::base::error::refusals;
 use crate::base::{Status, panics};
+use crate::cache::disk::Store;
 use crate::engine::api::{FinishReason, ShutdownMode, Speculation, Which};
 use crate::engine::core::Core;
 use crate::engine::delivery::callback::Log;
@@ -37,6 +39,7 @@ pub struct World {
     /// The next turn that samples is the last one, of all replicas or of one.
     dying: bool,
     doomed: Option<usize>,
+    store: Option<Arc<Store>>,
 }
 
 /// A replica.
@@ -88,6 +91,16 @@ impl World {
         };
         let (devices, log) = ((0..setting.replicas).map(device).collect(), Log::new(None, 0).unwrap());
         let (engine, cores) = Engine::assemble(&config, loaded, devices, log).unwrap();
+        let mut cores = cores;
+        let store = (setting.disk > 0).then(|| {
+            let disk = Box::new(Disk::new(Rng(rng.next()), setting.faults));
+            let sizes = cores[0].sizes();
+            let buffers = sizes.buffers(rng.below(20_000));
+            let store = Store::open(disk, 1, sizes, setting.disk, buffers, cores.len()).unwrap();
+            let store = Arc::new(store.without_thread());
+            cores.iter_mut().for_each(|core| core.use_store(store.clone()).unwrap());
+            store
+        });
         let host = Host::new(engine, cores[0].shared().clone(), rng, setting);
         let runner = |core| Runner { core: Some(core), rest: Rest::UntilCommand, until: u64::MAX, nap: None };
         let host = Rc::new(RefCell::new(host));
@@ -100,6 +113,7 @@ impl World {
             turns: 0,
             dying: false,
             doomed: None,
+            store,
         }
     }
 
@@ -125,6 +139,13 @@ impl World {
         host.tally.more("tokens drafted", stats.drafted_tokens);
         host.tally.more("drafts that stood", stats.accepted_tokens);
         host.tally.more("turns", self.turns);
+        if let Some(counts) = self.store.as_ref().map(|store| store.counts()) {
+            host.tally.more("records read", counts.reads);
+            host.tally.more("records written", counts.writes);
+            host.tally.more("records dropped", counts.dropped);
+            host.tally.more("records damaged", counts.damaged);
+            host.tally.more("records evicted", counts.evicted);
+        }
         let digest = mix(host.digest, mix(now_ns(), host.rng.next()));
         (host.tally.clone(), digest)
     }
@@ -153,6 +174,17 @@ impl World {
         self.advance();
     }
 
+    /// Reads or writes a record.
+    fn serve_disk(&mut self) {
+        let Some(store) = self.store.clone() else { return };
+        let mut host = self.host();
+        if host.rng.one_in(self.setting.disk_pace) {
+            let hub = &host.shared.clone().hub;
+            drop(host);
+            store.work(&|replica| hub.knock(replica));
+        }
+    }
+
     /// A replica becomes sick, or recovers.
     fn toggle_sick(&mut self) {
         let mut host = self.host();
@@ -164,6 +196,7 @@ impl World {
     }
 
     fn advance(&mut self) {
+        self.serve_disk();
         let alive = self.alive();
         let replica = *self.host().rng.pick(&alive);
         self.advance_one(replica);
@@ -298,6 +331,9 @@ impl World {
             ("pauses", events.pauses),
             ("preemptions", events.preemptions),
             ("positions found in the cache", events.cached_positions),
+            ("positions read from disk", events.fetched_positions),
+            ("prefixes from disk given up", events.given_up_fetches),
+            ("prefixes ordered from disk", events.fetches),
         ] {
             host.tally.more(what, n);
         }

@@ -242,6 +242,9 @@ impl Recorder {
             request_decode: inner.request_decode.latency(),
             prompt_lengths: inner.prompt_lengths,
             generated_lengths: inner.generated_lengths,
+            disk_tokens: scheduled(|s| s.events.fetched_positions),
+            disk_fetches: scheduled(|s| s.events.fetches),
+            disk_fetches_late: scheduled(|s| s.events.given_up_fetches),
             ..Stats::default()
         };
         (stats, efficiency)
@@ -269,7 +272,7 @@ mod tests {
         }
         let (stats, efficiency) = recorder.snapshot();
         assert_eq!((stats.steps, stats.prompt_tokens, stats.generated_tokens), (2, 10, 4));
-        assert_eq!((efficiency.step_ns, efficiency.held_back), (2000, [0, 0, 0, 2, 0, 0, 0]));
+        assert_eq!((efficiency.step_ns, efficiency.held_back), (2000, [0, 0, 0, 2, 0, 0, 0, 0]));
         let untouched = CLAIMS.claim(10, &|| 0, |others| Ok(others as usize)).unwrap().0;
         assert_eq!((stats.kv_blocks_used, untouched), (2, 40));
         assert_eq!((stats.time_to_first_token.count, stats.inter_token.buckets[2]), (2, 2));

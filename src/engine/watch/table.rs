@@ -215,5 +215,26 @@ statistics! {
         weights_released_bytes: u64 => Gauge "weights_released_bytes" ("Mapped weights released while idle.");
         /// Times that this happened.
         weight_releases: u64 => Counter "weight_releases_total" ("Times that mapped weights were released.");
+
+        /// Prompt tokens that were read from `cache_path`; most are then in `cached_tokens`.
+        disk_tokens: u64 => Counter "external_prefix_cache_hits_total" ("Prompt tokens read from disk.");
+        /// Prefixes that requests began to wait for from there.
+        disk_fetches: u64 => Counter "disk_cache_fetches_total" ("Prefixes ordered from disk.");
+        /// Prefixes of these that took longer than computing them would have.
+        disk_fetches_late: u64 => Counter "disk_cache_fetches_late_total" ("Prefixes from disk that took too long.");
+        /// Bytes read from there.
+        disk_read_bytes: u64 => Counter "disk_cache_read_bytes_total" ("Bytes read from the disk cache.");
+        /// Nanoseconds of reading, on a thread of its own.
+        disk_read_ns: u64 => CounterOfSeconds "disk_cache_read_seconds_total" ("Seconds of reading the disk cache.");
+        /// Bytes written there.
+        disk_written_bytes: u64 => Counter "disk_cache_written_bytes_total" ("Bytes written to the disk cache.");
+        /// Nanoseconds of writing, on the same thread.
+        disk_write_ns: u64 => CounterOfSeconds "disk_cache_write_seconds_total" ("Seconds of writing the disk cache.");
+        /// Blocks and states that left memory and were not written, as that failed or was too slow.
+        disk_dropped: u64 => Counter "disk_cache_dropped_total" ("Blocks and states not written.");
+        /// Files there that were damaged.
+        disk_damaged: u64 => Counter "disk_cache_damaged_total" ("Damaged files of the disk cache.");
+        /// Bytes of the files there that this engine knows.
+        disk_bytes: u64 => Gauge "disk_cache_bytes" ("Bytes of the disk cache.");
     }
 }
