@@ -176,7 +176,8 @@ impl Scheduler {
         };
         let positions = target.full as u32 * size + target.part;
         let blocks = (target.full + usize::from(target.part > 0)).saturating_sub(whole.blocks);
-        if positions < have + WORTH || !self.has_room_for(seq, blocks) {
+        let room = self.cache.pool().available();
+        if positions <= have || room < blocks + self.all_promised() {
             return None;
         }
         let lower = self.fetches.lower.as_ref()?;
@@ -202,12 +203,6 @@ impl Scheduler {
                 None
             }
         }
-    }
-
-    /// Whether `blocks` blocks can be held beside what running sequences need soon.
-    fn has_room_for(&self, seq: SeqId, blocks: usize) -> bool {
-        let rest = self.blocks_of(seq, self.slots[seq].len);
-        self.cache.pool().available() >= rest.max(blocks) + self.all_promised()
     }
 
     /// The longest prefix whose blocks are below.

@@ -202,15 +202,15 @@ fn a_second_sequence_waits_for_the_first_ones_prefix() {
 
 #[test]
 fn blocks_of_a_fetch_give_way_to_running_sequences() {
-    let (mut bench, tier) = Bench::with_tier(SchedulerConfig { blocks: 6, ..config() });
+    let (mut bench, tier) = Bench::with_tier(SchedulerConfig { blocks: 7, ..config() });
     let text = text(50);
     tier.add(&text, 48, false);
-    bench.submit(1, 16, 40);
+    bench.submit(1, 16, 70);
     bench.steps_by_rows(3);
     bench.text(0, &text, 4);
     bench.step();
     assert_eq!(tier.orders().len(), 3);
-    for _ in 0..36 {
+    for _ in 0..66 {
         bench.step();
     }
     assert_eq!(tier.orders(), [], "the fetch was dropped");
