@@ -433,6 +433,15 @@ struct bn_engine_config {
     /** Receives the spans of requests that have a `trace_id`. */
     bn_span_callback on_span;
     void *on_span_context;
+    /** A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+     * engine. It is made if it is missing. Requests whose prompt begins with one take it from
+     * there, if that is faster than computing it; answers are the same. Engines and processes
+     * may share a folder: one at a time writes to it, for one model and `kv_type`. Prompts can
+     * be read from its files. Not for encoders. Not set: none. */
+    bn_string cache_path;
+    /** The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
+     * not used for the longest time go. */
+    uint64_t cache_bytes;
 };
 
 /** Fills `*config` with the defaults. */
@@ -1662,6 +1671,26 @@ struct bn_stats {
     uint64_t weights_released_bytes;
     /** Times that this happened. */
     uint64_t weight_releases;
+    /** Prompt tokens that were read from `cache_path`; most are then in `cached_tokens`. */
+    uint64_t disk_tokens;
+    /** Prefixes that requests began to wait for from there. */
+    uint64_t disk_fetches;
+    /** Prefixes of these that took longer than computing them would have. */
+    uint64_t disk_fetches_late;
+    /** Bytes read from there. */
+    uint64_t disk_read_bytes;
+    /** Nanoseconds of reading, on a thread of its own. */
+    uint64_t disk_read_ns;
+    /** Bytes written there. */
+    uint64_t disk_written_bytes;
+    /** Nanoseconds of writing, on the same thread. */
+    uint64_t disk_write_ns;
+    /** Blocks and states that left memory and were not written, as that failed or was too slow. */
+    uint64_t disk_dropped;
+    /** Files there that were damaged. */
+    uint64_t disk_damaged;
+    /** Bytes of the files there that this engine knows. */
+    uint64_t disk_bytes;
 };
 
 /** Prepares `*stats` for `bn_engine_stats`. */

@@ -142,7 +142,7 @@ const (
 	BN_SPAN_DECODE                       = 3
 	sizeof_bn_string                     = 16
 	sizeof_bn_error                      = 512
-	sizeof_bn_engine_config              = 240
+	sizeof_bn_engine_config              = 264
 	sizeof_bn_chat_message               = 32
 	sizeof_bn_chat                       = 48
 	sizeof_bn_logit_bias                 = 8
@@ -161,7 +161,7 @@ const (
 	sizeof_bn_kv_event                   = 24
 	sizeof_bn_latency                    = 232
 	sizeof_bn_lengths                    = 176
-	sizeof_bn_stats                      = 2320
+	sizeof_bn_stats                      = 2400
 	sizeof_bn_span                       = 80
 )
 
@@ -221,6 +221,8 @@ type bn_engine_config struct {
 	on_event_context     unsafe.Pointer
 	on_span              uintptr
 	on_span_context      unsafe.Pointer
+	cache_path           bn_string
+	cache_bytes          uint64
 }
 
 type bn_chat_message struct {
@@ -548,6 +550,16 @@ type bn_stats struct {
 	threads                uint64
 	weights_released_bytes uint64
 	weight_releases        uint64
+	disk_tokens            uint64
+	disk_fetches           uint64
+	disk_fetches_late      uint64
+	disk_read_bytes        uint64
+	disk_read_ns           uint64
+	disk_written_bytes     uint64
+	disk_write_ns          uint64
+	disk_dropped           uint64
+	disk_damaged           uint64
+	disk_bytes             uint64
 }
 
 type bn_span struct {

@@ -134,6 +134,17 @@ type Options struct {
 
 	// Receives the log, on any goroutine, several at once. nil: no log.
 	Log func(LogLevel, string)
+
+	// A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+	// engine. It is made if it is missing. Requests whose prompt begins with one take it from
+	// there, if that is faster than computing it; answers are the same. Engines and processes
+	// may share a folder: one at a time writes to it, for one model and KVType. Prompts can
+	// be read from its files. Not for encoders. Not set: none.
+	CachePath string
+
+	// The most bytes of files there, for one model and KVType, default 10737418240. Those
+	// not used for the longest time go.
+	CacheBytes uint64
 }
 
 // set changes all but the models and the log.
@@ -172,4 +183,6 @@ func (o *Options) set(c *bn_engine_config, memory *arena) {
 	set(&c.speculation, uint32(o.Speculation))
 	set(&c.draft_tokens, count(o.DraftTokens))
 	set(&c.log_level, uint32(o.LogLevel))
+	set(&c.cache_path, memory.text(o.CachePath))
+	set(&c.cache_bytes, o.CacheBytes)
 }

@@ -240,6 +240,36 @@ type Stats struct {
 
 	// Times that this happened.
 	WeightReleases uint64
+
+	// Prompt tokens that were read from cache_path; most are then in cached_tokens.
+	DiskTokens uint64
+
+	// Prefixes that requests began to wait for from there.
+	DiskFetches uint64
+
+	// Prefixes of these that took longer than computing them would have.
+	DiskFetchesLate uint64
+
+	// Bytes read from there.
+	DiskReadBytes uint64
+
+	// Nanoseconds of reading, on a thread of its own.
+	DiskRead time.Duration
+
+	// Bytes written there.
+	DiskWrittenBytes uint64
+
+	// Nanoseconds of writing, on the same thread.
+	DiskWrite time.Duration
+
+	// Blocks and states that left memory and were not written, as that failed or was too slow.
+	DiskDropped uint64
+
+	// Files there that were damaged.
+	DiskDamaged uint64
+
+	// Bytes of the files there that this engine knows.
+	DiskBytes uint64
 }
 
 func statsOf(c *bn_stats) (s Stats) {
@@ -319,5 +349,15 @@ func statsOf(c *bn_stats) (s Stats) {
 	s.Threads = c.threads
 	s.WeightsReleasedBytes = c.weights_released_bytes
 	s.WeightReleases = c.weight_releases
+	s.DiskTokens = c.disk_tokens
+	s.DiskFetches = c.disk_fetches
+	s.DiskFetchesLate = c.disk_fetches_late
+	s.DiskReadBytes = c.disk_read_bytes
+	s.DiskRead = time.Duration(c.disk_read_ns)
+	s.DiskWrittenBytes = c.disk_written_bytes
+	s.DiskWrite = time.Duration(c.disk_write_ns)
+	s.DiskDropped = c.disk_dropped
+	s.DiskDamaged = c.disk_damaged
+	s.DiskBytes = c.disk_bytes
 	return s
 }

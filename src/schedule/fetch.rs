@@ -360,7 +360,7 @@ impl Scheduler {
 
     /// Where the arrival `index` of a fetch belongs. `None` if nobody waits for it any more.
     pub fn destination(&self, ticket: u64, index: u32) -> Option<Destination> {
-        let fetch = self.fetches.all.iter().find(|fetch| fetch.ticket == ticket)?;
+        let fetch = self.fetches.all.iter().find(|fetch| fetch.ticket == ticket && fetch.left > 0)?;
         match index {
             STATE => fetch.state.map(Destination::State),
             // Records arrive in order; one that follows a missing one is of no use.
@@ -371,7 +371,8 @@ impl Scheduler {
 
     /// An arrival was written to its destination, or is missing.
     pub fn arrived(&mut self, ticket: u64, index: u32, written: bool, tokens: &dyn Tokens) {
-        let Some(at) = self.fetches.all.iter().position(|fetch| fetch.ticket == ticket) else { return };
+        let waits = |fetch: &Fetch| fetch.ticket == ticket && fetch.left > 0;
+        let Some(at) = self.fetches.all.iter().position(waits) else { return };
         let mut fetch = self.fetches.all.swap_remove(at);
         fetch.left -= 1;
         let good = written && self.index_arrival(&mut fetch, index, tokens);

@@ -15,7 +15,7 @@ pub fn engine(model: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
         ..Default::default()
     };
     change(&mut config);
-    Engine::create(config).unwrap()
+    create(config).unwrap()
 }
 
 /// Token ids that differ by `seed` after the first `common` ones.

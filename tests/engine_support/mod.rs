@@ -1,6 +1,7 @@
 //! Engines and requests for the engine's tests.
 #![allow(dead_code)]
 
+use bn_engine::base::Result;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::SamplingParams;
@@ -12,13 +13,24 @@ pub fn echo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
         EngineConfig { model_path: Some("builtin:echo".into()), threads: 1, ..Default::default() };
     config.context_length = 512;
     change(&mut config);
-    Engine::create(config).expect("echo engine")
+    create(config).expect("echo engine")
 }
 
 pub fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     let mut config = EngineConfig { threads: 1, context_length: 256, ..Default::default() };
     change(&mut config);
-    Engine::create(config).expect("demo engine")
+    create(config).expect("demo engine")
+}
+
+/// An engine. With `BN_TEST_CACHE_PATH`, it keeps its prefixes in that folder, unless it is an encoder: answers must be
+/// the same.
+pub fn create(config: EngineConfig) -> Result<Engine> {
+    let path = std::env::var("BN_TEST_CACHE_PATH").ok();
+    let encodes = config.model.as_ref().is_some_and(|loaded| loaded.model.facts().encodes);
+    match path.filter(|_| config.cache_path.is_none() && !encodes) {
+        Some(path) => Engine::create(EngineConfig { cache_path: Some(path), ..config }),
+        None => Engine::create(config),
+    }
 }
 
 pub fn text(prompt: &str, max_new_tokens: u32) -> RequestParams<'_> {

@@ -118,6 +118,15 @@ pub struct EngineOptions {
     pub log: Option<Log>,
     /// Receives the spans of requests that have a `trace`.
     pub on_span: Option<OnSpan>,
+    /// A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+    /// engine. It is made if it is missing. Requests whose prompt begins with one take it from
+    /// there, if that is faster than computing it; answers are the same. Engines and processes
+    /// may share a folder: one at a time writes to it, for one model and `kv_type`. Prompts can
+    /// be read from its files. Not for encoders. Not set: none.
+    pub cache_path: Option<PathBuf>,
+    /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
+    /// not used for the longest time go.
+    pub cache_bytes: u64,
 }
 
 impl EngineOptions {
@@ -156,6 +165,8 @@ impl EngineOptions {
             log_level: LogLevel::of(c.log_level),
             log: None,
             on_span: None,
+            cache_path: None,
+            cache_bytes: c.cache_bytes,
         }
     }
 
@@ -192,5 +203,7 @@ impl EngineOptions {
         c.speculation = self.speculation as u32;
         c.draft_tokens = self.draft_tokens;
         c.log_level = self.log_level as u32;
+        c.cache_path = text::path(self.cache_path.as_deref());
+        c.cache_bytes = self.cache_bytes;
     }
 }

@@ -165,6 +165,26 @@ pub struct Stats {
     pub weights_released_bytes: u64,
     /// Times that this happened.
     pub weight_releases: u64,
+    /// Prompt tokens that were read from `cache_path`; most are then in `cached_tokens`.
+    pub disk_tokens: u64,
+    /// Prefixes that requests began to wait for from there.
+    pub disk_fetches: u64,
+    /// Prefixes of these that took longer than computing them would have.
+    pub disk_fetches_late: u64,
+    /// Bytes read from there.
+    pub disk_read_bytes: u64,
+    /// Nanoseconds of reading, on a thread of its own.
+    pub disk_read_ns: u64,
+    /// Bytes written there.
+    pub disk_written_bytes: u64,
+    /// Nanoseconds of writing, on the same thread.
+    pub disk_write_ns: u64,
+    /// Blocks and states that left memory and were not written, as that failed or was too slow.
+    pub disk_dropped: u64,
+    /// Files there that were damaged.
+    pub disk_damaged: u64,
+    /// Bytes of the files there that this engine knows.
+    pub disk_bytes: u64,
 }
 
 impl From<&bn_stats> for Stats {
@@ -246,6 +266,16 @@ impl From<&bn_stats> for Stats {
             threads: c.threads,
             weights_released_bytes: c.weights_released_bytes,
             weight_releases: c.weight_releases,
+            disk_tokens: c.disk_tokens,
+            disk_fetches: c.disk_fetches,
+            disk_fetches_late: c.disk_fetches_late,
+            disk_read_bytes: c.disk_read_bytes,
+            disk_read_ns: c.disk_read_ns,
+            disk_written_bytes: c.disk_written_bytes,
+            disk_write_ns: c.disk_write_ns,
+            disk_dropped: c.disk_dropped,
+            disk_damaged: c.disk_damaged,
+            disk_bytes: c.disk_bytes,
         }
     }
 }

@@ -345,6 +345,15 @@ pub struct bn_engine_config {
     /// Receives the spans of requests that have a `trace_id`.
     pub on_span: bn_span_callback,
     pub on_span_context: *mut c_void,
+    /// A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+    /// engine. It is made if it is missing. Requests whose prompt begins with one take it from
+    /// there, if that is faster than computing it; answers are the same. Engines and processes
+    /// may share a folder: one at a time writes to it, for one model and `kv_type`. Prompts can
+    /// be read from its files. Not for encoders. Not set: none.
+    pub cache_path: bn_string,
+    /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
+    /// not used for the longest time go.
+    pub cache_bytes: u64,
 }
 
 /// A message of a conversation.
@@ -1360,6 +1369,26 @@ pub struct bn_stats {
     pub weights_released_bytes: u64,
     /// Times that this happened.
     pub weight_releases: u64,
+    /// Prompt tokens that were read from `cache_path`; most are then in `cached_tokens`.
+    pub disk_tokens: u64,
+    /// Prefixes that requests began to wait for from there.
+    pub disk_fetches: u64,
+    /// Prefixes of these that took longer than computing them would have.
+    pub disk_fetches_late: u64,
+    /// Bytes read from there.
+    pub disk_read_bytes: u64,
+    /// Nanoseconds of reading, on a thread of its own.
+    pub disk_read_ns: u64,
+    /// Bytes written there.
+    pub disk_written_bytes: u64,
+    /// Nanoseconds of writing, on the same thread.
+    pub disk_write_ns: u64,
+    /// Blocks and states that left memory and were not written, as that failed or was too slow.
+    pub disk_dropped: u64,
+    /// Files there that were damaged.
+    pub disk_damaged: u64,
+    /// Bytes of the files there that this engine knows.
+    pub disk_bytes: u64,
 }
 
 /// From submit to admission. `tokens` are the prompt's.

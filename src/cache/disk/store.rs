@@ -37,9 +37,12 @@ impl Sizes {
 
     /// Bytes of memory for the index of `bytes` bytes of records.
     pub fn index_bytes(&self, bytes: u64) -> u64 {
-        bytes / self.of(Kind::Block) as u64 * Index::ENTRY_BYTES
+        (bytes / self.of(Kind::Block) as u64).min(MOST as u64) * Index::ENTRY_BYTES
     }
 }
+
+/// Maximum number of records.
+const MOST: usize = 1 << 18;
 
 /// Counts since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -393,11 +396,11 @@ impl Store {
         self.room.notify_all();
     }
 
-    /// Removes the records that were not used for the longest time until `bytes` more are within the limit.
+    /// Removes the records that were not used for the longest time until one of `bytes` bytes is within the limits.
     fn make_room(&self, files: &mut dyn Files, bytes: u64) {
         loop {
             let mut state = self.state.lock();
-            if state.index.bytes() + bytes <= self.limit {
+            if state.index.bytes() + bytes <= self.limit && state.index.len() < MOST {
                 return;
             }
             let Some(oldest) = state.index.oldest() else { return };

@@ -13,18 +13,31 @@ use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use xxhash_rust::xxh64::xxh64;
 
-/// Bytes of records on their way in each direction, if that is more than two of the largest.
+/// Bytes of records on their way in each direction, if that is more than two of the largest; and their part of a memory
+/// limit, at most.
 const BUFFERS: u64 = 64 << 20;
+const PART: u64 = 64;
+
+fn buffers(config: &EngineConfig, sizes: &Sizes) -> u64 {
+    sizes.buffers(match config.memory_limit_bytes {
+        0 => BUFFERS,
+        limit => BUFFERS.min(limit / PART),
+    })
+}
 
 /// Bytes of memory of the tier: records on their way in both directions, and the index. A block of K and V has
 /// `block_bytes`, a state `state_bytes`.
 pub(crate) fn bytes(config: &EngineConfig, block_bytes: u64, state_bytes: usize) -> u64 {
-    let block_size = config.kv_block_size as usize;
-    let sizes = Sizes { block_size, block_bytes: block_bytes as usize, state_bytes };
+    let sizes = sizes(config, block_bytes, state_bytes);
     match config.cache_path {
-        Some(_) => 2 * sizes.buffers(BUFFERS) + sizes.index_bytes(config.cache_bytes),
+        Some(_) => 2 * buffers(config, &sizes) + sizes.index_bytes(config.cache_bytes),
         None => 0,
     }
+}
+
+pub(crate) fn sizes(config: &EngineConfig, block_bytes: u64, state_bytes: usize) -> Sizes {
+    let block_size = config.kv_block_size as usize;
+    Sizes { block_size, block_bytes: block_bytes as usize, state_bytes }
 }
 
 /// The folder of an engine, which its threads share.
@@ -33,17 +46,21 @@ pub(crate) struct Tier {
     /// Maximum bytes of all records.
     bytes: u64,
     replicas: usize,
+    /// Bytes of records on their way in each direction.
+    buffers: u64,
     /// Opened by the first engine thread, which knows what the model computes. `None` inside: that failed.
     store: OnceLock<Option<Arc<Store>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Tier {
-    /// Makes the folder. `Io`.
-    pub(crate) fn new(path: &str, bytes: u64, replicas: usize) -> Result<Self> {
-        let path = PathBuf::from(path);
+    /// Makes the folder that the configuration names. `Io`.
+    pub(crate) fn new(config: &EngineConfig, replicas: usize, sizes: Sizes) -> Result<Option<Self>> {
+        let Some(path) = config.cache_path.as_ref().map(PathBuf::from) else { return Ok(None) };
         Folder::make(&path)?;
-        Ok(Self { path, bytes, replicas, store: OnceLock::new(), thread: Mutex::new(None) })
+        let (bytes, buffers) = (config.cache_bytes, buffers(config, &sizes));
+        let (store, thread) = (OnceLock::new(), Mutex::new(None));
+        Ok(Some(Self { path, bytes, replicas, buffers, store, thread }))
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
@@ -53,7 +70,7 @@ impl Tier {
     fn open(&self, scope: u64, sizes: Sizes, shared: &Arc<Shared>) -> Option<&Arc<Store>> {
         let opened = self.store.get_or_init(|| {
             let files = Box::new(Folder::new(&self.path, scope));
-            let store = Store::open(files, scope, sizes, self.bytes, sizes.buffers(BUFFERS), self.replicas);
+            let store = Store::open(files, scope, sizes, self.bytes, self.buffers, self.replicas);
             let opened = store.and_then(|store| {
                 let (store, own) = (Arc::new(store), shared.clone());
                 let worker = store.clone();

@@ -7,6 +7,8 @@ use crate::constrain::Grammars;
 use crate::engine::api::*;
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
+use crate::cache::bytes_per_block;
+use crate::engine::core::disk;
 use crate::engine::core::disk::Tier;
 use crate::engine::core::drafter;
 use crate::engine::core::idle::Released;
@@ -109,7 +111,10 @@ fn share(
     blocks: Vec<usize>,
     log: Log,
 ) -> Result<Arc<Shared>> {
-    let tier = config.cache_path.as_ref().map(|path| Tier::new(path, config.cache_bytes, claims.len()));
+    let kv_type = plan::kv_type(config, &*loaded.model)?;
+    let block = bytes_per_block(loaded.model.kv_shape(), kv_type, config.kv_block_size as usize)?;
+    let state = loaded.model.state_shape().slot_bytes().unwrap_or(0);
+    let tier = Tier::new(config, claims.len(), disk::sizes(config, block, state))?;
     let signal = if config.on_event.is_none() { Some(Signal::new()?) } else { None };
     let count = claims.len();
     Ok(Arc::new(Shared {
@@ -120,7 +125,7 @@ fn share(
         on_span: config.on_span.clone(),
         grammars: Grammars::new(threads, bounds.bytes, free::room),
         released: Released::default(),
-        tier: tier.transpose()?,
+        tier,
         loaded,
     }))
 }
@@ -147,7 +152,7 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        if config.cache_path.is_some() && (loaded.model.facts().encodes || loaded.model.kv_shape().layers == 0) {
+        if config.cache_path.is_some() && loaded.model.facts().encodes {
             let message = "cache_path is given, and the model is an encoder, which leaves nothing to keep";
             return Err(Error::invalid(message));
         }

@@ -165,8 +165,12 @@ fn a_missing_record_ends_the_wait() {
     bench.text(0, &text, 4);
     assert_eq!(bench.plan(), []);
     bench.deliver(&tier, true);
+    let (ticket, late, _) = tier.0.lock().unwrap().orders[1].clone();
     bench.deliver(&tier, false);
     assert_eq!(tier.orders(), []);
+    // One that was read before the others were withdrawn.
+    assert_eq!(bench.s.destination(ticket, late), None);
+    bench.s.arrived(ticket, late, false, &bench.texts);
     assert_eq!(bench.step(), [(0, 16, 32, false, false)]);
     assert_eq!(bench.s.events().fetched_positions, 16);
 }

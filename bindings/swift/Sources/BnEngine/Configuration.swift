@@ -100,6 +100,15 @@ extension Engine {
         public var logLevel: LogLevel = .warn
         /// Receives the log.
         public var log: Log?
+        /// A folder to keep prefixes in that leave the prefix cache, all of them at the end of the
+        /// engine. It is made if it is missing. Requests whose prompt begins with one take it from
+        /// there, if that is faster than computing it; answers are the same. Engines and processes
+        /// may share a folder: one at a time writes to it, for one model and `kvType`. Prompts can
+        /// be read from its files. Not for encoders. Not set: none.
+        public var cachePath: String?
+        /// The most bytes of files there, for one model and `kvType`, default 10737418240. Those
+        /// not used for the longest time go.
+        public var cacheBytes: UInt64?
         public init() {}
 
         /// Sets all but the model and the log.
@@ -132,6 +141,8 @@ extension Engine {
             c.speculation = speculation.rawValue
             if let draftTokens { c.draft_tokens = draftTokens }
             c.log_level = logLevel.rawValue
+            c.cache_path = arena.optional(cachePath)
+            if let cacheBytes { c.cache_bytes = cacheBytes }
         }
     }
 }
