@@ -12,7 +12,7 @@ mod store;
 pub use folder::{Claim, Files, Folder};
 pub use index::Name;
 pub use record::Place;
-pub use store::{Arrival, DiskCounts, Port, Sizes, Store};
+pub use store::{Arrival, Bounds, DiskCounts, Port, Sizes, Store};
 
 use crate::base::Result;
 

@@ -29,20 +29,32 @@ impl Sizes {
         record::size(self.block_size, payload)
     }
 
-    /// Bytes that the records in flight may take: two of the largest, or as many as fit in `most`.
-    pub fn buffers(&self, most: u64) -> u64 {
+    /// Bounds for `bytes` bytes of records: those in flight and the index take `memory` bytes each, or less. Two of the
+    /// largest records are always in flight.
+    pub fn bounds(&self, bytes: u64, memory: u64) -> Bounds {
         let largest = self.of(Kind::Block).max(if self.state_bytes > 0 { self.of(Kind::State) } else { 0 });
-        most.max(2 * largest as u64)
-    }
-
-    /// Bytes of memory for the index of `bytes` bytes of records.
-    pub fn index_bytes(&self, bytes: u64) -> u64 {
-        (bytes / self.of(Kind::Block) as u64).min(MOST as u64) * Index::ENTRY_BYTES
+        let records = (bytes / self.of(Kind::Block) as u64).min(memory / Index::ENTRY_BYTES);
+        Bounds { bytes, records: records.max(1) as usize, buffers: memory.max(2 * largest as u64) }
     }
 }
 
-/// Maximum number of records.
-const MOST: usize = 1 << 18;
+/// Maximum sizes.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Bytes of all records.
+    pub bytes: u64,
+    /// Number of records.
+    pub records: usize,
+    /// Bytes of memory of records in flight, in each direction.
+    pub buffers: u64,
+}
+
+impl Bounds {
+    /// Bytes of memory.
+    pub fn memory(&self) -> u64 {
+        2 * self.buffers + self.records as u64 * Index::ENTRY_BYTES
+    }
+}
 
 /// Counts since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,9 +138,7 @@ pub struct Store {
     files: Mutex<Box<dyn Files>>,
     scope: u64,
     sizes: Sizes,
-    /// Maximum bytes of all records, and of those in flight in each direction.
-    limit: u64,
-    buffers: u64,
+    bounds: Bounds,
     /// Whether a thread runs `run`.
     threaded: bool,
 }
@@ -139,8 +149,7 @@ impl Store {
         mut files: Box<dyn Files>,
         scope: u64,
         sizes: Sizes,
-        limit: u64,
-        buffers: u64,
+        bounds: Bounds,
         replicas: usize,
     ) -> Result<Self> {
         let (claim, listed) = (files.claim(), files.list());
@@ -168,7 +177,7 @@ impl Store {
             state.fail(why.into());
         }
         let [bell, room] = [Condvar::new(), Condvar::new()];
-        Ok(Self { state: Mutex::new(state), bell, room, files: Mutex::new(files), scope, sizes, limit, buffers, threaded: true })
+        Ok(Self { state: Mutex::new(state), bell, room, files: Mutex::new(files), scope, sizes, bounds, threaded: true })
     }
 
     /// A store whose owner calls `work`, for simulations.
@@ -201,7 +210,7 @@ impl Store {
             return Ok(());
         }
         let bytes = self.sizes.of(place.kind) as u64;
-        let full = |state: &State| state.write_bytes > 0 && state.write_bytes + bytes > self.buffers;
+        let full = |state: &State| state.write_bytes > 0 && state.write_bytes + bytes > self.bounds.buffers;
         let mut state = self.state.lock();
         while wait && full(&state) && state.users > 0 {
             state = match self.threaded {
@@ -213,7 +222,7 @@ impl Store {
                 }
             };
         }
-        if full(&state) || bytes > self.limit {
+        if full(&state) || bytes > self.bounds.bytes {
             state.counts.dropped += 1;
             return Ok(());
         }
@@ -281,7 +290,7 @@ impl Store {
                 continue;
             }
             let state = self.state.lock();
-            if state.next(self.buffers).is_some() {
+            if state.next(self.bounds.buffers).is_some() {
                 continue;
             }
             if state.users == 0 {
@@ -294,7 +303,7 @@ impl Store {
     /// Does the next piece of work: a read before a write. False if there is none.
     pub fn work(&self, wake: &dyn Fn(usize)) -> bool {
         let mut state = self.state.lock();
-        match state.next(self.buffers) {
+        match state.next(self.bounds.buffers) {
             None => return false,
             Some(Next::Clear) => {
                 state.clear = false;
@@ -400,7 +409,7 @@ impl Store {
     fn make_room(&self, files: &mut dyn Files, bytes: u64) {
         loop {
             let mut state = self.state.lock();
-            if state.index.bytes() + bytes <= self.limit && state.index.len() < MOST {
+            if state.index.bytes() + bytes <= self.bounds.bytes && state.index.len() < self.bounds.records {
                 return;
             }
             let Some(oldest) = state.index.oldest() else { return };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::sync::Mutex;
 use crate::base::threads;
-use crate::cache::disk::{Folder, Port, Sizes, Store};
+use crate::cache::disk::{Bounds, Folder, Port, Sizes, Store};
 use crate::cache::Leaving;
 use crate::cache::disk::Kind;
 use crate::engine::api::LOG_INFO;
@@ -13,24 +13,22 @@ use std::sync::OnceLock;
 use std::thread::JoinHandle;
 use xxhash_rust::xxh64::xxh64;
 
-/// Bytes of records on their way in each direction, if that is more than two of the largest; and their part of a memory
-/// limit, at most.
-const BUFFERS: u64 = 64 << 20;
+/// Bytes of records on their way in each direction, and of the index, at most; and their part of a memory limit.
+const MEMORY: u64 = 64 << 20;
 const PART: u64 = 64;
 
-fn buffers(config: &EngineConfig, sizes: &Sizes) -> u64 {
-    sizes.buffers(match config.memory_limit_bytes {
-        0 => BUFFERS,
-        limit => BUFFERS.min(limit / PART),
-    })
+fn bounds(config: &EngineConfig, sizes: &Sizes) -> Bounds {
+    let memory = match config.memory_limit_bytes {
+        0 => MEMORY,
+        limit => MEMORY.min(limit / PART),
+    };
+    sizes.bounds(config.cache_bytes, memory)
 }
 
-/// Bytes of memory of the tier: records on their way in both directions, and the index. A block of K and V has
-/// `block_bytes`, a state `state_bytes`.
+/// Bytes of memory of the tier. A block of K and V has `block_bytes`, a state `state_bytes`.
 pub(crate) fn bytes(config: &EngineConfig, block_bytes: u64, state_bytes: usize) -> u64 {
-    let sizes = sizes(config, block_bytes, state_bytes);
     match config.cache_path {
-        Some(_) => 2 * buffers(config, &sizes) + sizes.index_bytes(config.cache_bytes),
+        Some(_) => bounds(config, &sizes(config, block_bytes, state_bytes)).memory(),
         None => 0,
     }
 }
@@ -43,11 +41,8 @@ pub(crate) fn sizes(config: &EngineConfig, block_bytes: u64, state_bytes: usize)
 /// The folder of an engine, which its threads share.
 pub(crate) struct Tier {
     path: PathBuf,
-    /// Maximum bytes of all records.
-    bytes: u64,
+    bounds: Bounds,
     replicas: usize,
-    /// Bytes of records on their way in each direction.
-    buffers: u64,
     /// Opened by the first engine thread, which knows what the model computes. `None` inside: that failed.
     store: OnceLock<Option<Arc<Store>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -58,9 +53,8 @@ impl Tier {
     pub(crate) fn new(config: &EngineConfig, replicas: usize, sizes: Sizes) -> Result<Option<Self>> {
         let Some(path) = config.cache_path.as_ref().map(PathBuf::from) else { return Ok(None) };
         Folder::make(&path)?;
-        let (bytes, buffers) = (config.cache_bytes, buffers(config, &sizes));
         let (store, thread) = (OnceLock::new(), Mutex::new(None));
-        Ok(Some(Self { path, bytes, replicas, buffers, store, thread }))
+        Ok(Some(Self { path, bounds: bounds(config, &sizes), replicas, store, thread }))
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
@@ -70,7 +64,7 @@ impl Tier {
     fn open(&self, scope: u64, sizes: Sizes, shared: &Arc<Shared>) -> Option<&Arc<Store>> {
         let opened = self.store.get_or_init(|| {
             let files = Box::new(Folder::new(&self.path, scope));
-            let store = Store::open(files, scope, sizes, self.bytes, self.buffers, self.replicas);
+            let store = Store::open(files, scope, sizes, self.bounds, self.replicas);
             let opened = store.and_then(|store| {
                 let (store, own) = (Arc::new(store), shared.clone());
                 let worker = store.clone();

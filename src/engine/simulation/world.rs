@@ -95,8 +95,8 @@ impl World {
         let store = (setting.disk > 0).then(|| {
             let disk = Box::new(Disk::new(Rng(rng.next()), setting.faults));
             let sizes = cores[0].sizes();
-            let buffers = sizes.buffers(rng.below(20_000));
-            let store = Store::open(disk, 1, sizes, setting.disk, buffers, cores.len()).unwrap();
+            let bounds = sizes.bounds(setting.disk, rng.below(20_000));
+            let store = Store::open(disk, 1, sizes, bounds, cores.len()).unwrap();
             let store = Arc::new(store.without_thread());
             cores.iter_mut().for_each(|core| core.use_store(store.clone()).unwrap());
             store

@@ -31,9 +31,13 @@ impl Drop for Temporary {
     }
 }
 
+fn bounds(bytes: u64, buffers: u64) -> Bounds {
+    Bounds { bytes, records: 1000, buffers }
+}
+
 fn open_with(path: &Path, limit: u64, buffers: u64) -> Arc<Store> {
     let files = Box::new(Folder::new(path, SCOPE));
-    Arc::new(Store::open(files, SCOPE, SIZES, limit, buffers, 2).unwrap().without_thread())
+    Arc::new(Store::open(files, SCOPE, SIZES, bounds(limit, buffers), 2).unwrap().without_thread())
 }
 
 fn open(path: &Path) -> Arc<Store> {
@@ -107,6 +111,19 @@ fn the_least_recently_used_records_give_way() {
     assert_eq!(found, [true, false, true, true]);
     assert_eq!((store.counts().evicted, store.counts().bytes), (1, 3 * one));
     assert_eq!(fs::read_dir(folder.scope()).unwrap().count(), 1 + 3, "the lock and three records");
+}
+
+#[test]
+fn the_number_of_records_is_bounded_too() {
+    let folder = Temporary::new("records");
+    let files = Box::new(Folder::new(&folder.0, SCOPE));
+    let few = Bounds { records: 2, ..bounds(1 << 20, 1 << 20) };
+    let store = Arc::new(Store::open(files, SCOPE, SIZES, few, 2).unwrap().without_thread());
+    (1..=4).for_each(|key| put(&store, Kind::Block, key));
+    work(&store);
+    assert_eq!((store.counts().records, store.counts().evicted), (2, 2));
+    assert_eq!(SIZES.bounds(1 << 40, 9600).memory(), 2 * 9600 + 9600);
+    assert_eq!(SIZES.bounds(1000, 1).records, 1);
 }
 
 #[test]
@@ -251,7 +268,7 @@ impl Files for Full {
 
 #[test]
 fn a_full_disk_is_told_once() {
-    let store = Store::open(Box::new(Full), SCOPE, SIZES, 1 << 20, 1 << 20, 1).unwrap().without_thread();
+    let store = Store::open(Box::new(Full), SCOPE, SIZES, bounds(1 << 20, 1 << 20), 1).unwrap().without_thread();
     (1..=2).for_each(|key| put(&store, Kind::Block, key));
     assert_eq!(work(&store), 2);
     assert!(store.failure().unwrap().contains("could not be written to"));
@@ -266,7 +283,7 @@ fn the_thread_writes_everything_before_it_ends() {
     let folder = Temporary::new("thread");
     let files = Box::new(Folder::new(&folder.0, SCOPE));
     let one = SIZES.of(Kind::Block) as u64;
-    let store = Arc::new(Store::open(files, SCOPE, SIZES, 1 << 20, one, 2).unwrap());
+    let store = Arc::new(Store::open(files, SCOPE, SIZES, bounds(1 << 20, one), 2).unwrap());
     let worker = store.clone();
     let thread = std::thread::spawn(move || worker.run(&|_| ()));
     for key in 1..=50 {
