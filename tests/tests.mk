@@ -32,6 +32,9 @@ test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-i
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
 	$(CARGO) test --locked
+	$(call say,Rust: engines again$(comma) with prefixes on disk)
+	rm -rf target/test-cache && BN_TEST_CACHE_PATH=$(abspath target/test-cache) $(CARGO) test --locked --test all -- engine_ \
+		--skip prompts_are_seen_to_part --skip several_samples_share_one_prompt
 
 # The code that threads share, without candle: loom runs all interleavings, Miri finds undefined behavior.
 test-loom:

@@ -139,7 +139,11 @@ impl Loader {
         model: bn::Model,
         draft_model: Option<bn::Model>,
     ) -> bn::EngineOptions {
+        // An encoder keeps nothing.
+        let keeps = !model.info().encodes;
         bn::EngineOptions {
+            cache_path: of.prompt_cache.clone().filter(|_| keeps).map(PathBuf::from),
+            cache_bytes: of.prompt_cache_bytes,
             model: Some(model),
             draft_model,
             speculation: of.speculation,

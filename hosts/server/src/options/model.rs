@@ -57,6 +57,12 @@ pub struct ModelOptions {
     /// Bytes for the KV cache; 0: what fits
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
     pub kv_cache: u64,
+    /// A folder that keeps prompts over restarts, for requests that begin with one
+    #[arg(long)]
+    pub prompt_cache: Option<String>,
+    /// Bytes of files there, for each model
+    #[arg(long, default_value = "10G", value_parser = number::<u64>(1, u64::MAX))]
+    pub prompt_cache_bytes: u64,
     /// The type of keys and values: f16, f32, int8 or int4
     #[arg(long, default_value = "f16", value_parser = word(KV_TYPES))]
     pub kv_type: bn::KvType,
@@ -174,6 +180,7 @@ pub fn name_fields(message: &str) -> String {
         ("memory_limit_bytes", "--memory-limit"),
         ("kv_cache_bytes", "--kv-cache"),
         ("kv_type", "--kv-type"),
+        ("cache_path", "--prompt-cache"),
         ("max_batch_size", "--max-batch"),
         ("queue_capacity", "--queue"),
         ("queue_token_capacity", "--queue-tokens"),
