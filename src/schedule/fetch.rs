@@ -210,6 +210,10 @@ impl Scheduler {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
         let full = self.full_below(seq, whole.blocks);
         let most = size.min(slot.reusable() - full as u32 * size);
+        // Of the block that has the last token, all but that can be reused.
+        if most > 0 && slot.keys.get(full).is_some_and(|key| self.is_below(Kind::Block, *key)) {
+            return Some(Target { full, part: most, whole: true });
+        }
         let key = |len| self.part_key(seq, full, len, tokens);
         let part = (1..most).rev().find(|len| self.is_below(Kind::Block, key(*len))).unwrap_or(0);
         (full > whole.blocks || part > 0).then_some(Target { full, part, whole: false })

@@ -35,6 +35,8 @@ with; [clients](clients.md#agents) has the results. `make trials` writes it (`to
 
 - An agent's first request has 2,000 (Continue) to 18,000 tokens (Qwen Code), most of them tools and instructions. The
   next ones begin with the same, which the prefix cache keeps. A `--context` of 32K is little, 64K and more is better.
+- `--prompt-cache FOLDER` keeps conversations over a restart, and those that memory has no room for: their next request
+  reads what was computed before.
 - The model has to have been trained to call tools ([chat](chat.md)). Others answer, but call nothing.
 - A name that is no model of the server is refused with status 404; with `--any-model 1` it is the model all the same.
 - With `BN_API_KEY`, the key takes the place of `none` below.

@@ -19,8 +19,9 @@ pub enum Claim {
 
 /// Files of records. A failure costs a hit, never an answer.
 pub trait Files: Send {
-    /// Asks for the right to write, which is held until drop.
+    /// Asks for the right to write, which is held until `release` or drop.
     fn claim(&mut self) -> Claim;
+    fn release(&mut self);
     /// All records with their sizes in bytes, the least recently used first.
     fn list(&mut self) -> io::Result<Vec<(Name, u64)>>;
     /// Appends a record, and marks it as used.
@@ -92,6 +93,10 @@ impl Files for Folder {
         // A leftover takes room, and nothing more.
         let _ = self.sweep();
         Claim::New
+    }
+
+    fn release(&mut self) {
+        self.lock = None;
     }
 
     fn list(&mut self) -> io::Result<Vec<(Name, u64)>> {

@@ -109,6 +109,8 @@ struct State {
     /// For each replica.
     arrivals: Vec<VecDeque<Arrival>>,
     arrival_bytes: u64,
+    /// Memory of records that were collected.
+    spare: Vec<Vec<u8>>,
     /// Changes with `clear`: what was read or written before is void.
     generation: u64,
     /// The files are yet to be cleared.
@@ -160,6 +162,7 @@ impl Store {
             write_bytes: 0,
             arrivals: (0..replicas).map(|_| VecDeque::new()).collect(),
             arrival_bytes: 0,
+            spare: Vec::new(),
             generation: 0,
             clear: false,
             users: replicas,
@@ -250,6 +253,16 @@ impl Store {
         Some(arrival)
     }
 
+    /// Takes the memory of an arrival back, for the next one.
+    pub fn reuse(&self, arrival: Arrival) {
+        let Arrival { mut record, .. } = arrival;
+        let mut state = self.state.lock();
+        if !state.orders.is_empty() && state.spare.len() < SPARE && state.spare.try_reserve(1).is_ok() {
+            record.clear();
+            state.spare.push(record);
+        }
+    }
+
     /// Forgets all records.
     pub fn clear(&self) {
         let mut state = self.state.lock();
@@ -294,10 +307,12 @@ impl Store {
                 continue;
             }
             if state.users == 0 {
-                return;
+                break;
             }
             drop(self.bell.wait(state));
         }
+        self.state.lock().spare = Vec::new();
+        self.files.lock().release();
     }
 
     /// Does the next piece of work: a read before a write. False if there is none.
@@ -331,7 +346,7 @@ impl Store {
     fn read(&self, generation: u64, order: Order, wake: &dyn Fn(usize)) {
         let Order { replica, ticket, index, place } = order;
         let (name, began) = (place.name(), now_ns());
-        let mut record = Vec::new();
+        let mut record = self.state.lock().spare.pop().unwrap_or_default();
         let read = self.files.lock().read(name, &mut record);
         let payload = record::decode(&record, self.scope, &place).map(|bytes| {
             let from = bytes.as_ptr() as usize - record.as_ptr() as usize;
@@ -445,6 +460,10 @@ impl Store {
         }
     }
 }
+
+/// Maximum number of records whose memory is kept while others are ordered. One that is read takes its place, so it is
+/// within the memory of those in flight.
+const SPARE: usize = 2;
 
 const QUEUE: &str = "the prompt cache's queue";
 

@@ -175,6 +175,7 @@ impl Core {
                 _ => false,
             };
             self.scheduler.arrived(arrival.ticket, arrival.index, written, &self.sequences);
+            store.reuse(arrival);
         }
     }
 

@@ -42,6 +42,10 @@ impl Files for Disk {
         }
     }
 
+    fn release(&mut self) {
+        self.held = false;
+    }
+
     fn list(&mut self) -> Result<Vec<(Name, u64)>> {
         self.fault()?;
         Ok(self.files.iter().map(|(name, record)| (*name, record.len() as u64)).collect())

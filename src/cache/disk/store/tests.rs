@@ -252,6 +252,7 @@ impl Files for Full {
     fn claim(&mut self) -> Claim {
         Claim::Held
     }
+    fn release(&mut self) {}
     fn list(&mut self) -> std::io::Result<Vec<(Name, u64)>> {
         Ok(Vec::new())
     }
