@@ -38,8 +38,8 @@ pub(super) struct Fetch {
     first: usize,
     /// Number of positions in all, where the state is if it has one.
     positions: u32,
-    /// Whether the last block is read as a whole, though only some of its positions are of use.
-    whole: bool,
+    /// Number of positions of the last block's record.
+    last: u32,
     /// Number of blocks that are in memory, of the table.
     done: usize,
     /// Slot of the state that is read.
@@ -53,8 +53,8 @@ struct Target {
     /// Number of full blocks, and of positions in the block after them.
     full: usize,
     part: u32,
-    /// The last block is read as a whole, though only `part` positions of it are of use.
-    whole: bool,
+    /// Number of positions of the last block's record, if that is read: at least `part`.
+    last: u32,
 }
 
 /// Where an arrival is to be written.
@@ -211,12 +211,18 @@ impl Scheduler {
         let full = self.full_below(seq, whole.blocks);
         let most = size.min(slot.reusable() - full as u32 * size);
         // Of the block that has the last token, all but that can be reused.
-        if most > 0 && slot.keys.get(full).is_some_and(|key| self.is_below(Kind::Block, *key)) {
-            return Some(Target { full, part: most, whole: true });
-        }
-        let key = |len| self.part_key(seq, full, len, tokens);
-        let part = (1..most).rev().find(|len| self.is_below(Kind::Block, key(*len))).unwrap_or(0);
-        (full > whole.blocks || part > 0).then_some(Target { full, part, whole: false })
+        let last = self.record_below(seq, full, 1, tokens).filter(|_| most > 0).unwrap_or(0);
+        let part = last.min(most);
+        (full > whole.blocks || part > 0).then_some(Target { full, part, last })
+    }
+
+    /// Number of positions of the longest record of block `index` that has at least `least` positions, all of them of the
+    /// sequence.
+    fn record_below(&self, seq: SeqId, index: usize, least: u32, tokens: &dyn Tokens) -> Option<u32> {
+        let size = self.config.block_size;
+        let most = size.min(self.slots[seq].len - index as u32 * size);
+        let has = |len: &u32| self.is_below(Kind::Block, self.part_key(seq, index, *len, tokens));
+        (least..=most).rev().find(has)
     }
 
     /// The deepest state below that has all blocks before it, deeper than `have`.
@@ -238,11 +244,10 @@ impl Scheduler {
                 let rest = if at == size { 0 } else { at };
                 let full = index + usize::from(at == size);
                 if index < full || in_memory || part.is_some_and(|(_, most)| most >= at) {
-                    return Some(Target { full, part: rest, whole: false });
+                    return Some(Target { full, part: rest, last: rest });
                 }
-                let own = slot.keys.get(index).is_some_and(|key| self.is_below(Kind::Block, *key));
-                if own || self.is_below(Kind::Block, key) {
-                    return Some(Target { full, part: rest, whole: own });
+                if let Some(last) = self.record_below(seq, index, at, tokens) {
+                    return Some(Target { full, part: rest, last });
                 }
             }
         }
@@ -307,7 +312,7 @@ impl Scheduler {
             table,
             first,
             positions,
-            whole: target.whole,
+            last: target.last,
             done: first,
             state: None,
             left: 0,
@@ -338,7 +343,7 @@ impl Scheduler {
         let mut orders = Vec::new();
         reserve(&mut orders, fetch.table.len() - fetch.first + 1, TABLE)?;
         for index in fetch.first..fetch.table.len() {
-            let len = if index < target.full || target.whole { size } else { target.part };
+            let len = if index < target.full { size } else { target.last };
             orders.push((index as u32, Kind::Block, index, len));
         }
         if fetch.state.is_some() {
@@ -411,11 +416,10 @@ impl Scheduler {
         let salt = self.slots[seq].request.reuse.salt;
         let parent = if at == 0 { NONE } else { fetch.table[at - 1] };
         let place = TreePosition { salt, parent, parent_key: self.slots[seq].key_before(at) };
-        let full = (at as u32 + 1) * size <= fetch.positions || fetch.whole;
-        let len = if full { size } else { fetch.positions - at as u32 * size };
+        let len = if (at as u32 + 1) * size <= fetch.positions { size } else { fetch.last };
         let mut contents = [ContentId::default(); MAX_BLOCK_SIZE];
         let contents = fill(&mut contents[..len as usize], at as u32 * size, &|at| tokens.content(seq, at));
-        match full {
+        match len == size {
             true => {
                 let key = self.slots[seq].keys[at];
                 let Some(block) = self.cache.store(fetch.table[at], place, contents, key) else { return false };

@@ -243,6 +243,21 @@ fn a_state_comes_with_the_blocks_before_it() {
 }
 
 #[test]
+fn a_state_within_a_longer_record_is_found() {
+    let states = StateConfig { slots: 8, snapshot_interval: 0, drafts: 0 };
+    let (mut bench, tier) = Bench::with_tier(SchedulerConfig { states, ..config() });
+    let text = text(60);
+    // As at the end of a prompt: the state is that before its last token.
+    tier.add(&text, 39, true);
+    tier.add(&text, 40, false);
+    bench.text(0, &text[..40], 4);
+    assert_eq!(bench.plan(), []);
+    assert_eq!(tier.orders(), [(Kind::Block, 16), (Kind::Block, 16), (Kind::Block, 8), (Kind::State, 7)]);
+    (0..4).for_each(|_| bench.deliver(&tier, true));
+    assert_eq!(bench.step(), [(0, 39, 1, true, false)]);
+}
+
+#[test]
 fn what_is_evicted_can_be_kept_and_found_again() {
     let (mut bench, tier) = Bench::with_tier(SchedulerConfig { blocks: 4, max_batch_tokens: 64, ..config() });
     let text = text(40);
