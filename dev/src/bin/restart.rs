@@ -1,6 +1,9 @@
 //! Time to the first token of a long prompt: computed, from memory, and from disk after a restart.
 //!
-//!   cargo dev restart -- MODEL.gguf FOLDER [TOKENS [THREADS]]
+//!   cargo dev restart -- MODEL.gguf FOLDER [TOKENS [THREADS [CONVERSATIONS]]]
+//!
+//! With CONVERSATIONS, so many of TOKENS tokens each take two turns by turns, with 1 GiB for K and V, with and without a
+//! prompt cache.
 //!
 //! FOLDER gets the prompt cache. The page cache is dropped where that is allowed (`/proc/sys/vm/drop_caches`), so that the
 //! disk is read; the model is read again before the clock starts. The disk's rate is that of reading the files in order.
@@ -17,22 +20,32 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, default: u32| args.get(at).map_or(Some(default), |text| text.parse().ok());
     let (Some(tokens), Some(threads), true) = (number(2, 16_000), number(3, 0), args.len() >= 2) else {
-        eprintln!("restart MODEL.gguf FOLDER [TOKENS [THREADS]]");
+        eprintln!("restart MODEL.gguf FOLDER [TOKENS [THREADS [CONVERSATIONS]]]");
         std::process::exit(2)
     };
-    if let Err(error) = measure(&args[0], &args[1], tokens, threads) {
+    let Some(conversations) = number(4, 0) else { return eprintln!("CONVERSATIONS is a number") };
+    let done = match conversations {
+        0 => measure(&args[0], &args[1], tokens, threads),
+        n => take_turns(&args[0], &args[1], tokens, threads, n),
+    };
+    if let Err(error) = done {
         eprintln!("restart: {error}");
         std::process::exit(1);
     }
 }
 
 fn engine(model: &str, folder: &str, tokens: u32, threads: u32) -> Result<Engine> {
+    engine_with(model, Some(folder), tokens, threads, 0)
+}
+
+fn engine_with(model: &str, folder: Option<&str>, tokens: u32, threads: u32, kv: u64) -> Result<Engine> {
     Engine::create(EngineConfig {
         model_path: Some(model.into()),
         threads,
         max_batch_size: 4,
         context_length: tokens + 64,
-        cache_path: Some(folder.into()),
+        cache_path: folder.map(String::from),
+        kv_cache_bytes: kv,
         log_level: LOG_WARN,
         log: Some(Arc::new(|_: u32, text: &str| eprintln!("{text}"))),
         ..EngineConfig::default()
@@ -98,6 +111,39 @@ fn measure(model: &str, folder: &str, tokens: u32, threads: u32) -> Result<()> {
         stats.disk_read_bytes as f64 / stats.disk_read_ns as f64 * 1e3,
         rate / 1e6,
     );
+    Ok(())
+}
+
+/// The second turns of conversations that memory has no room for.
+fn take_turns(model: &str, folder: &str, tokens: u32, threads: u32, conversations: u32) -> Result<()> {
+    for folder in [None, Some(folder)] {
+        let engine = engine_with(model, folder, tokens + 64, threads, 1 << 30)?;
+        let turn = |conversation: u32, tokens: u32| first(&engine, &prompt(&engine, tokens, 10 + conversation));
+        let began = Instant::now();
+        for conversation in 0..conversations {
+            turn(conversation, tokens)?;
+        }
+        let (before, first_turns) = (engine.stats(), began.elapsed().as_secs_f64());
+        let mut seconds = Vec::new();
+        for conversation in 0..conversations {
+            seconds.push(turn(conversation, tokens + 64)?.0);
+        }
+        let stats = engine.stats();
+        seconds.sort_by(f64::total_cmp);
+        println!(
+            "{}: first turns {first_turns:.1} s; second turns {:.1} s, first tokens {:.3} to {:.3} s, median {:.3}; {} tokens \
+             computed, {} cached, {} of them from disk",
+            folder.map_or("in memory alone", |_| "with a prompt cache"),
+            seconds.iter().sum::<f64>(),
+            seconds[0],
+            seconds[seconds.len() - 1],
+            seconds[seconds.len() / 2],
+            stats.prompt_tokens - before.prompt_tokens,
+            stats.cached_tokens - before.cached_tokens,
+            stats.disk_tokens - before.disk_tokens,
+        );
+        engine.destroy()?;
+    }
     Ok(())
 }
 
