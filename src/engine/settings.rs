@@ -126,7 +126,7 @@ macro_rules! settings {
                 cache_path: bn_string => Option<String>;
                 /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
                 /// not used for the longest time go.
-                cache_bytes: u64 = 10 << 30;
+                cache_bytes: u64 = 10_737_418_240;
             }
         }
     };

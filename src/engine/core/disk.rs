@@ -68,7 +68,14 @@ impl Tier {
             let opened = store.and_then(|store| {
                 let (store, own) = (Arc::new(store), shared.clone());
                 let worker = store.clone();
-                let work = move || worker.run(&|replica| own.hub.knock(replica));
+                let work = move || {
+                    let ran = panics::catch(|| worker.run(&|replica| own.hub.knock(replica)));
+                    if let Err(text) = ran {
+                        own.log.write(LOG_ERROR, format!("the prompt cache's thread died: {text}"));
+                        // Nobody may wait for it.
+                        worker.close();
+                    }
+                };
                 *self.thread.lock() = Some(threads::spawn("bn-cache".into(), work)?);
                 Ok(store)
             });
@@ -81,7 +88,7 @@ impl Tier {
     pub(crate) fn join(&self) {
         self.store().into_iter().for_each(|store| store.close());
         let thread = self.thread.lock().take();
-        // The thread catches nothing: a panic there costs the records that were not written.
+        // It catches its panics, so `join` reports nothing.
         thread.into_iter().for_each(|thread| drop(thread.join()));
     }
 }

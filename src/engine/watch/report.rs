@@ -35,6 +35,9 @@ pub(crate) fn text(stats: &Stats, of: &Efficiency) -> String {
     );
     let per_second = |n: u64| n as f64 / (of.step_ns.max(1) as f64 / 1e9);
     let computed = stats.prompt_tokens + stats.recomputed_tokens;
+    if stats.cached_tokens > 0 {
+        line("prefixes", prefixes(stats));
+    }
     line("prefill", format!("{:.1} prompt tokens/s of time in steps", per_second(computed)));
     line("decode", format!("{:.1} generated tokens/s of time in steps", per_second(stats.generated_tokens)));
     line("speed-up", speed_up(of));
@@ -47,6 +50,17 @@ pub(crate) fn text(stats: &Stats, of: &Efficiency) -> String {
         line("held back", shares);
     }
     page
+}
+
+/// Where prompts' beginnings came from.
+fn prefixes(stats: &Stats) -> String {
+    let cached = percent(stats.cached_tokens as f64, stats.queried_tokens as f64);
+    let mut text = format!("{cached} of prompt tokens were cached");
+    if stats.disk_tokens > 0 {
+        let rate = stats.disk_read_bytes as f64 / stats.disk_read_ns.max(1) as f64 * 1e3;
+        let _ = write!(text, ", {} of them on disk, read with {rate:.0} MB/s", stats.disk_tokens);
+    }
+    text
 }
 
 fn percent(part: f64, whole: f64) -> String {
@@ -101,6 +115,11 @@ mod tests {
             prompt_tokens: 160,
             recomputed_tokens: 40,
             generated_tokens: 600,
+            queried_tokens: 640,
+            cached_tokens: 480,
+            disk_tokens: 128,
+            disk_read_bytes: 8_000_000,
+            disk_read_ns: 10_000_000,
             ..Stats::default()
         };
         (stats, efficiency)
@@ -114,6 +133,7 @@ mod tests {
             "steps      100, 40.000 ms on average, 50.0% of the time",
             "batch      6.50 of 8 requests on average, 81.2%",
             "rows       8.00 a step, 20.0% of prompts, 5.0% computed again; no padding",
+            "prefixes   75.0% of prompt tokens were cached, 128 of them on disk, read with 800 MB/s",
             "prefill    50.0 prompt tokens/s of time in steps",
             "long steps 3 of 100 with answers took longer than max_step_ms, 3.0%",
         ] {
