@@ -29,12 +29,16 @@ C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.
 test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
 	$(call say,everything passed)
 
+# Tests that count memory, cached tokens or accepted drafts.
+COUNTING := memory_is_counted every_kv_type_is_counted requests_released_while samples_of_one_prompt \
+	short_of_memory_for_outputs states_of_a_draft_model drafts_of_a_model prompts_are_seen_to_part several_samples_share
+
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
 	$(CARGO) test --locked
 	$(call say,Rust: engines again$(comma) with prefixes on disk)
 	rm -rf target/test-cache && BN_TEST_CACHE_PATH=$(abspath target/test-cache) $(CARGO) test --locked --test all -- engine_ \
-		--skip prompts_are_seen_to_part --skip several_samples_share_one_prompt
+		$(COUNTING:%=--skip %)
 
 # The code that threads share, without candle: loom runs all interleavings, Miri finds undefined behavior.
 test-loom:
