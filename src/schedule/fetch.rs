@@ -422,7 +422,9 @@ impl Scheduler {
         match len == size {
             true => {
                 let key = self.slots[seq].keys[at];
-                let Some(block) = self.cache.store(fetch.table[at], place, contents, key) else { return false };
+                let Some(block) = self.cache.store(fetch.table[at], place, contents, key) else {
+                    return false;
+                };
                 fetch.table[at] = block;
             }
             false => self.cache.store_part(fetch.table[at], place, contents, true),

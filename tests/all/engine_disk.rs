@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 const PLAIN: &str = "tests/golden/llama-tiny-f32.gguf";
 const HYBRID: &str = "tests/golden/models/qwen35";
 
+/// Tokens, and the bits of their log probabilities.
+type Outcome = (Vec<u32>, Vec<(u32, u32)>);
+
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -32,7 +35,8 @@ impl Temporary {
     /// All records, in the order of their names.
     fn records(&self) -> Vec<PathBuf> {
         let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut files: Vec<PathBuf> = list(&self.0).flat_map(|scope| list(&scope).collect::<Vec<_>>()).collect();
+        let mut files: Vec<PathBuf> =
+            list(&self.0).flat_map(|scope| list(&scope).collect::<Vec<_>>()).collect();
         files.retain(|file| file.file_name().unwrap() != "lock");
         files.sort();
         files
@@ -54,7 +58,7 @@ fn on(model: &str, folder: Option<String>) -> Engine {
     })
 }
 
-fn answer(engine: &Engine, ids: &[u32]) -> (Vec<u32>, Vec<(u32, u32)>) {
+fn answer(engine: &Engine, ids: &[u32]) -> Outcome {
     outcome(&ask(engine, request(ids, 8)))
 }
 
@@ -64,9 +68,12 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 /// The answers without a tier.
-fn expected(model: &str) -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
+fn expected(model: &str) -> Vec<Outcome> {
     let engine = on(model, None);
-    prompts().iter().map(|ids| outcome(&ask(&engine, RequestParams { cache: false, ..request(ids, 8) }))).collect()
+    prompts()
+        .iter()
+        .map(|ids| outcome(&ask(&engine, RequestParams { cache: false, ..request(ids, 8) })))
+        .collect()
 }
 
 /// Fills the folder, with the answers checked.

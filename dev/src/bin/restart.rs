@@ -55,7 +55,8 @@ fn engine_with(model: &str, folder: Option<&str>, tokens: u32, threads: u32, kv:
 /// Seconds to the first token, and the token.
 fn first(engine: &Engine, ids: &[u32]) -> Result<(f64, Vec<u32>)> {
     let began = Instant::now();
-    let mut request = RequestParams { prompt: Prompt::Tokens(ids.into()), max_new_tokens: 1, ..Default::default() };
+    let mut request =
+        RequestParams { prompt: Prompt::Tokens(ids.into()), max_new_tokens: 1, ..Default::default() };
     (request.sampling.temperature, request.ignore_eos) = (0.0, true);
     let id = engine.submit(vec![request])?[0];
     let (mut out, mut done) = (Vec::new(), None);
@@ -118,7 +119,8 @@ fn measure(model: &str, folder: &str, tokens: u32, threads: u32) -> Result<()> {
 fn take_turns(model: &str, folder: &str, tokens: u32, threads: u32, conversations: u32) -> Result<()> {
     for folder in [None, Some(folder)] {
         let engine = engine_with(model, folder, tokens + 64, threads, 1 << 30)?;
-        let turn = |conversation: u32, tokens: u32| first(&engine, &prompt(&engine, tokens, 10 + conversation));
+        let turn =
+            |conversation: u32, tokens: u32| first(&engine, &prompt(&engine, tokens, 10 + conversation));
         let began = Instant::now();
         for conversation in 0..conversations {
             turn(conversation, tokens)?;

@@ -27,14 +27,14 @@ pub(super) struct Index {
 
 impl Index {
     /// Bytes of memory per record: entries of 40 bytes in a table that is at least 7/16 full.
-    pub const ENTRY_BYTES: u64 = 96;
+    pub(crate) const ENTRY_BYTES: u64 = 96;
 
-    pub fn has(&self, name: Name) -> bool {
+    pub(crate) fn has(&self, name: Name) -> bool {
         self.entries.contains_key(&name)
     }
 
     /// Adds a record as the one used last, or marks it as that. `OutOfMemory`.
-    pub fn add(&mut self, name: Name, bytes: u64) -> Result<()> {
+    pub(crate) fn add(&mut self, name: Name, bytes: u64) -> Result<()> {
         reserved(self.entries.try_reserve(1), "the index of the prompt cache", Self::ENTRY_BYTES as usize)?;
         self.uses += 1;
         let old = self.entries.insert(name, Entry { bytes, used: self.uses });
@@ -42,35 +42,35 @@ impl Index {
         Ok(())
     }
 
-    pub fn touch(&mut self, name: Name) {
+    pub(crate) fn touch(&mut self, name: Name) {
         self.uses += 1;
         if let Some(entry) = self.entries.get_mut(&name) {
             entry.used = self.uses;
         }
     }
 
-    pub fn remove(&mut self, name: Name) {
+    pub(crate) fn remove(&mut self, name: Name) {
         if let Some(entry) = self.entries.remove(&name) {
             self.bytes -= entry.bytes;
         }
     }
 
     /// The record that was not used for the longest time.
-    pub fn oldest(&self) -> Option<Name> {
+    pub(crate) fn oldest(&self) -> Option<Name> {
         self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(name, _)| *name)
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bytes = 0;
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Bytes of all records.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 }
@@ -125,7 +125,9 @@ mod tests {
             let name = Name { kind, key: 0xab };
             assert_eq!(Name::of_file(&name.file()), Some(name));
         }
-        for file in ["", "b", "lock", "b00000000000000AB", "b000000000000000ab.tmp", "x00000000000000ab", "bab", "é"] {
+        for file in
+            ["", "b", "lock", "b00000000000000AB", "b000000000000000ab.tmp", "x00000000000000ab", "bab", "é"]
+        {
             assert_eq!(Name::of_file(file), None, "{file}");
         }
     }

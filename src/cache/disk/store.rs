@@ -176,11 +176,21 @@ impl Store {
             Err(error) => state.fail(format!("the prompt cache could not be listed: {error}")),
         }
         if claim == Claim::Denied {
-            let why = "another process writes to the prompt cache, or its folder is read-only: it is only read";
+            let why =
+                "another process writes to the prompt cache, or its folder is read-only: it is only read";
             state.fail(why.into());
         }
         let [bell, room] = [Condvar::new(), Condvar::new()];
-        Ok(Self { state: Mutex::new(state), bell, room, files: Mutex::new(files), scope, sizes, bounds, threaded: true })
+        Ok(Self {
+            state: Mutex::new(state),
+            bell,
+            room,
+            files: Mutex::new(files),
+            scope,
+            sizes,
+            bounds,
+            threaded: true,
+        })
     }
 
     /// A store whose owner calls `work`, for simulations.
@@ -207,7 +217,12 @@ impl Store {
 
     /// Queues a record to be written; `payload` appends the bytes of the unit. Does nothing if the record is known. If the
     /// queue is full, waits for room if `wait`, else drops the record.
-    pub fn put(&self, place: &Place, wait: bool, payload: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
+    pub fn put(
+        &self,
+        place: &Place,
+        wait: bool,
+        payload: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
         let name = place.name();
         if self.knows(name) {
             return Ok(());

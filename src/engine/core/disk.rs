@@ -3,9 +3,9 @@
 use super::*;
 use crate::base::sync::Mutex;
 use crate::base::threads;
-use crate::cache::disk::{Bounds, Folder, Port, Sizes, Store};
 use crate::cache::Leaving;
 use crate::cache::disk::Kind;
+use crate::cache::disk::{Bounds, Folder, Port, Sizes, Store};
 use crate::engine::api::LOG_INFO;
 use crate::schedule::Destination;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ impl Core {
         Ok((xxh64(&facts, shape.block_size.into()), self.sizes()))
     }
 
-    pub fn sizes(&self) -> Sizes {
+    pub(crate) fn sizes(&self) -> Sizes {
         let layout = self.memory.layout();
         Sizes {
             block_size: layout.kv.block_size,
@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// From now on, the prefix cache has a lower tier.
-    pub fn use_store(&mut self, store: Arc<Store>) -> Result<()> {
+    pub(crate) fn use_store(&mut self, store: Arc<Store>) -> Result<()> {
         self.scheduler.set_lower(Box::new(Port { store: store.clone(), replica: self.number }))?;
         self.store = Some(store);
         Ok(())
@@ -190,9 +190,11 @@ impl Core {
     pub(super) fn keep_all(&mut self) {
         let Some(store) = self.store.clone() else { return };
         let mut units = Vec::new();
-        self.scheduler.cache_mut().units(&mut |unit| units.try_reserve(1).is_ok() && {
-            units.push(unit);
-            true
+        self.scheduler.cache_mut().units(&mut |unit| {
+            units.try_reserve(1).is_ok() && {
+                units.push(unit);
+                true
+            }
         });
         for unit in units {
             if self.put(&store, &unit, true).is_err() {

@@ -3,11 +3,11 @@
 use crate::base::clock::now_ns;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, Status, fork, reserve, threads};
+use crate::cache::bytes_per_block;
 use crate::constrain::Grammars;
 use crate::engine::api::*;
 use crate::engine::core::backend::Backend;
 use crate::engine::core::calls::Work;
-use crate::cache::bytes_per_block;
 use crate::engine::core::disk;
 use crate::engine::core::disk::Tier;
 use crate::engine::core::drafter;

@@ -273,11 +273,10 @@ fn what_is_evicted_can_be_kept_and_found_again() {
     }
     left.sort_by_key(|place| place.contents[1].token());
     let ids = |range: std::ops::Range<usize>| text[range].iter().map(|token| id(*token)).collect::<Vec<_>>();
-    assert_eq!(left.iter().map(|place| place.contents.clone()).collect::<Vec<_>>(), [
-        ids(0..16),
-        ids(16..32),
-        ids(32..40)
-    ]);
+    assert_eq!(
+        left.iter().map(|place| place.contents.clone()).collect::<Vec<_>>(),
+        [ids(0..16), ids(16..32), ids(32..40)]
+    );
     assert_eq!((left[0].parent_key, left[1].parent_key), (0, left[0].key));
     let _ = tier;
 }

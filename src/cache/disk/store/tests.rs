@@ -269,7 +269,8 @@ impl Files for Full {
 
 #[test]
 fn a_full_disk_is_told_once() {
-    let store = Store::open(Box::new(Full), SCOPE, SIZES, bounds(1 << 20, 1 << 20), 1).unwrap().without_thread();
+    let store =
+        Store::open(Box::new(Full), SCOPE, SIZES, bounds(1 << 20, 1 << 20), 1).unwrap().without_thread();
     (1..=2).for_each(|key| put(&store, Kind::Block, key));
     assert_eq!(work(&store), 2);
     assert!(store.failure().unwrap().contains("could not be written to"));
