@@ -1513,7 +1513,8 @@ struct bn_stats {
     uint64_t devices_lost;
     /** `bn_engine_config.max_batch_size`, of each device. */
     uint64_t max_batch_size;
-    /** `bn_engine_config.context_length`, or less if the KV cache holds no more. */
+    /** `bn_engine_config.context_length`, or less if the KV cache holds no more, or of an encoder a
+     * step (`max_batch_tokens`). */
     uint64_t context_length;
     /** Requests accepted. */
     uint64_t accepted;
