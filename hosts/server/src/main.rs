@@ -3,6 +3,7 @@ mod api;
 mod app;
 mod body;
 mod failure;
+mod feed;
 mod fields;
 mod log;
 mod memory;
