@@ -47,12 +47,14 @@ impl Failure {
     /// The failure of a call of the library. A message about one of the engine's fields names the option that sets it.
     pub fn of(error: &bn::Error) -> Self {
         use bn::ErrorKind::{
-            Cancelled, InvalidArgument, MemoryLimit, OutOfMemory, QueueFull, Shutdown, TimedOut, TooLong,
-            Unsupported,
+            Busy, Cancelled, InvalidArgument, MemoryLimit, NotFound, OutOfMemory, QueueFull, Shutdown,
+            TimedOut, TooLong, Unsupported,
         };
         let (status, code) = match error.kind() {
             InvalidArgument => (StatusCode::BAD_REQUEST, "invalid_request_error"),
             Unsupported => (StatusCode::BAD_REQUEST, "unsupported"),
+            NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             TooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
             QueueFull | MemoryLimit => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
             OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out_of_memory"),

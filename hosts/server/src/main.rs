@@ -12,6 +12,7 @@ mod options;
 mod request;
 mod run;
 mod serve;
+mod sessions;
 mod store;
 mod stream;
 mod watch;
