@@ -1439,8 +1439,9 @@ struct bn_kv_event {
 bn_status bn_session_free(bn_engine *engine, bn_string name, bn_error *error);
 
 /** Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
- * model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends.
- * Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
+ * model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Its
+ * number of tokens is at byte 52 of the data, in 64 bits, little-endian. Writing makes a copy
+ * for a moment, which `memory_limit_bytes` does not count.
  *
  * [not from a callback]
  * @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
@@ -1522,7 +1523,8 @@ struct bn_stats {
     uint64_t devices_lost;
     /** `bn_engine_config.max_batch_size`, of each device. */
     uint64_t max_batch_size;
-    /** `bn_engine_config.context_length`, or less if the KV cache holds no more. */
+    /** `bn_engine_config.context_length`, or less if the KV cache holds no more, or of an encoder a
+     * step (`max_batch_tokens`). */
     uint64_t context_length;
     /** Requests accepted. */
     uint64_t accepted;

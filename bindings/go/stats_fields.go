@@ -21,7 +21,8 @@ type Stats struct {
 	// bn_engine_config.max_batch_size, of each device.
 	MaxBatchSize uint64
 
-	// bn_engine_config.context_length, or less if the KV cache holds no more.
+	// bn_engine_config.context_length, or less if the KV cache holds no more, or of an encoder a
+	// step (max_batch_tokens).
 	ContextLength uint64
 
 	// Requests accepted.

@@ -285,6 +285,7 @@ fn a_step_holds_an_encoders_longest_text_unless_the_host_or_its_memory_says_less
     let few = engine(&|config| config.max_batch_tokens = 512);
     assert_eq!(bits(&ask(&few, of(500))), bits(&ask(&free, of(500))));
     refused(&few, of(513), Status::TooLong, &["513 tokens", "one step", "max_batch_tokens = 512"]);
+    assert_eq!((free.stats().context_length, few.stats().context_length), (4096, 512));
     // Room for the step of 4096 tokens, and for half of it and something else.
     let used = |tokens: u32| {
         let sizes =

@@ -16,7 +16,8 @@ pub struct Stats {
     pub devices_lost: u64,
     /// `bn_engine_config.max_batch_size`, of each device.
     pub max_batch_size: u64,
-    /// `bn_engine_config.context_length`, or less if the KV cache holds no more.
+    /// `bn_engine_config.context_length`, or less if the KV cache holds no more, or of an encoder a
+    /// step (`max_batch_tokens`).
     pub context_length: u64,
     /// Requests accepted.
     pub accepted: u64,

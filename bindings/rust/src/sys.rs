@@ -1220,7 +1220,8 @@ pub struct bn_stats {
     pub devices_lost: u64,
     /// `bn_engine_config.max_batch_size`, of each device.
     pub max_batch_size: u64,
-    /// `bn_engine_config.context_length`, or less if the KV cache holds no more.
+    /// `bn_engine_config.context_length`, or less if the KV cache holds no more, or of an encoder a
+    /// step (`max_batch_tokens`).
     pub context_length: u64,
     /// Requests accepted.
     pub accepted: u64,
@@ -1645,8 +1646,9 @@ unsafe extern "C" {
     /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_free(engine: *mut bn_engine, name: bn_string, error: *mut bn_error) -> bn_status;
     /// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
-    /// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends.
-    /// Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
+    /// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Its
+    /// number of tokens is at byte 52 of the data, in 64 bits, little-endian. Writing makes a copy
+    /// for a moment, which `memory_limit_bytes` does not count.
     ///
     /// [not from a callback]
     /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.

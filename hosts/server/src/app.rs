@@ -6,6 +6,7 @@ use crate::memory::Memory;
 use crate::models::Models;
 use crate::options::Options;
 use crate::serve::{Keys, Life, Tls};
+use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::watch::Tracer;
 use crate::work::Work;
@@ -30,6 +31,8 @@ pub struct App {
     pub ignored_fields: AtomicU64,
     /// Stored responses (`--keep-responses`).
     pub store: Store,
+    /// Saved sessions (`--session-path`).
+    pub sessions: Sessions,
     pub tracer: Tracer,
     /// `--rerank-template`.
     pub template: Option<Template>,
@@ -56,6 +59,7 @@ impl App {
             local: false,
             ignored_fields: AtomicU64::new(0),
             store: Store::new(options.keep_responses),
+            sessions: Sessions::new(&options)?,
             tracer,
             template,
             // Ids of an earlier process are not issued again.

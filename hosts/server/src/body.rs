@@ -38,6 +38,14 @@ pub async fn read(call: &mut Call, body: Body) -> Result<(Fields, usize)> {
     Ok((fields?, length))
 }
 
+/// Reads the fields of a request that needs no body.
+pub async fn read_if_any(call: &mut Call, body: Body) -> Result<Fields> {
+    if body.size_hint().exact() == Some(0) {
+        return Ok(Fields::default());
+    }
+    read(call, body).await.map(|(fields, _)| fields)
+}
+
 fn parse(mut bytes: Vec<u8>, limits: json::Limits, lease: &mut Lease) -> Result<Fields> {
     let values = json::check(&bytes, limits)?;
     lease.take(json::cost(values, bytes.len()))?;

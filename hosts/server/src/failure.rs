@@ -16,6 +16,8 @@ pub struct Failure {
     pub retry_after: u32,
 }
 
+/// The option that bounds the texts of encoders, as the library's words have it.
+const STEP: &str = "--max-batch-tokens";
 /// The library's words before the size of a prompt that is too long. The last number after it is the maximum.
 const PROMPT_HAS: &str = "the prompt has ";
 
@@ -45,12 +47,14 @@ impl Failure {
     /// The failure of a call of the library. A message about one of the engine's fields names the option that sets it.
     pub fn of(error: &bn::Error) -> Self {
         use bn::ErrorKind::{
-            Cancelled, InvalidArgument, MemoryLimit, OutOfMemory, QueueFull, Shutdown, TimedOut, TooLong,
-            Unsupported,
+            Busy, Cancelled, InvalidArgument, MemoryLimit, NotFound, OutOfMemory, QueueFull, Shutdown,
+            TimedOut, TooLong, Unsupported,
         };
         let (status, code) = match error.kind() {
             InvalidArgument => (StatusCode::BAD_REQUEST, "invalid_request_error"),
             Unsupported => (StatusCode::BAD_REQUEST, "unsupported"),
+            NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             TooLong => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
             QueueFull | MemoryLimit => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
             OutOfMemory => (StatusCode::SERVICE_UNAVAILABLE, "out_of_memory"),
@@ -78,8 +82,10 @@ impl Failure {
             && let (true, Some(unit)) = (rest.starts_with(PROMPT_HAS), unit)
             && let (Some(size), Some(most)) = (numbers().next(), numbers().next_back())
         {
+            let raise =
+                if rest.contains(STEP) { format!(", or raise the server's {STEP}") } else { String::new() };
             self.message = format!(
-                "{place}This model's maximum context length is {most} tokens. However, your {kind} resulted in {size} {unit}. Please reduce the length of the {kind}."
+                "{place}This model's maximum context length is {most} tokens. However, your {kind} resulted in {size} {unit}. Please reduce the length of the {kind}{raise}."
             );
         }
         self
@@ -169,6 +175,9 @@ mod tests {
             "request 2: the prompt has 90 bytes; the context of 64 tokens has to hold it and a new token";
         let words = "request 2: This model's maximum context length is 64 tokens. However, your messages resulted in 90 bytes. Please reduce the length of the messages.";
         assert_eq!(said(long, "context_length_exceeded"), words);
+        let step = "the prompt has 90 tokens, which an encoder runs in one step; --max-batch-tokens = 64 has to hold it";
+        let words = "This model's maximum context length is 64 tokens. However, your messages resulted in 90 tokens. Please reduce the length of the messages, or raise the server's --max-batch-tokens.";
+        assert_eq!(said(step, "context_length_exceeded"), words);
         for other in ["8 messages of 90 bytes; at most 64 are taken", "the prompt has a fault"] {
             assert_eq!(said(other, "context_length_exceeded"), other);
         }

@@ -121,6 +121,7 @@ fn kind(wanted: &str) -> &str {
         "a boolean" => "true or false",
         "a sequence" => "a list",
         "a map" => "an object",
+        "f64" => "a number",
         other if other.starts_with("struct ") => "an object",
         other => other,
     }

@@ -4,6 +4,7 @@ use crate::api::Route;
 use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result, Shape};
+use crate::feed::{self, Feed};
 use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::models::Held;
@@ -58,7 +59,7 @@ pub struct Generation {
     pub stream: bool,
     /// The number of bytes by which the work is estimated, if not the body's length.
     pub cost: Option<usize>,
-    /// The answer has more requests than fit in the queue, so they are submitted in portions.
+    /// The requests may be submitted in portions, as the queue has room, and be more than it holds.
     pub portions: bool,
 }
 
@@ -272,7 +273,9 @@ async fn submit<A: Api>(
     let bytes = generation.cost.unwrap_or(length);
     if generation.stream {
         let requests = std::mem::take(&mut generation.requests);
-        let (held, streams) = begin(&call, held, requests, bytes).await?;
+        let kind = requests.first().map_or("prompt", kind_of);
+        let (held, _, streams) = feed::submit(&call, held, requests, bytes).await;
+        let streams = streams.map_err(|error| held.failure(&error).of_prompt(kind))?;
         call.lease.give(call.lease.held()); // the fields are gone
         call.submits = None;
         return Ok(stream::response(call, held, generation, api, streams));
@@ -280,29 +283,8 @@ async fn submit<A: Api>(
     whole(call, held, generation, api, bytes).await
 }
 
-/// Submits requests together.
-async fn begin(
-    call: &Call,
-    held: Held,
-    requests: Vec<bn::Request>,
-    bytes: usize,
-) -> Result<(Held, Vec<bn::Stream>)> {
-    let work = &call.app.work;
-    let queue = work.queue_of(&requests, bytes);
-    let kind = requests.first().map_or("prompt", kind_of);
-    let submit = move || {
-        let begun = Instant::now();
-        let streams = held.engine.submit_batch(&requests);
-        (held, streams, begun.elapsed())
-    };
-    let (held, streams, took) = work.run(queue, call.cost(bytes), submit).await;
-    work.submitted(queue, streams.is_ok(), took);
-    let streams = streams.map_err(|error| held.failure(&error).of_prompt(kind))?;
-    Ok((held, streams))
-}
-
 /// The client's name for a request's prompt.
-fn kind_of(request: &bn::Request) -> &'static str {
+pub fn kind_of(request: &bn::Request) -> &'static str {
     match (&request.task, &request.prompt) {
         (bn::Task::Embed(_), _) => "input",
         (bn::Task::Rerank, _) | (_, bn::Prompt::Pair { .. }) => "query and document",
@@ -322,35 +304,24 @@ async fn whole<A: Api>(
     let mut answers = Vec::with_capacity(generation.requests.len());
     let mut totals = Totals::default();
     let generating = generation.requests.len() - generation.scores;
-    let queue = held.options.queue as usize;
-    // A portion leaves room in the queue for other requests.
-    let portion = if generation.requests.len() > queue { queue.div_ceil(2) } else { queue };
-    let mut requests = generation.requests.into_iter();
+    let samples = generation.samples;
+    let mut feed = Feed::new(generation, held.options.queue as usize, bytes);
     let fields = call.lease.held();
     loop {
-        let next: Vec<_> = requests.by_ref().take(portion).collect();
-        if next.is_empty() {
-            break;
-        }
-        let streams;
-        (held, streams) =
-            begin(&call, held, next, bytes).await.map_err(|failure| failure.behind(answers.len()))?;
-        if requests.as_slice().is_empty() {
+        held = feed.fill(&call, held).await?;
+        if feed.is_fed() && call.submits.take().is_some() {
             call.lease.give(fields); // they are gone
-            call.submits = None;
         }
-        for stream in streams {
-            let answer = stream.finish().await;
-            if let Some(failure) = failure_of(&answer.finish) {
-                return Err(failure);
-            }
-            call.lease.take(held_by(&answer))?;
-            let at = answers.len();
-            if at < generating {
-                totals.add(&answer.finish.usage, at % generation.samples == 0);
-            }
-            answers.push(answer);
+        let Some(answer) = feed.next().await else { break };
+        if let Some(failure) = failure_of(&answer.finish) {
+            return Err(failure);
         }
+        call.lease.take(held_by(&answer))?;
+        let at = answers.len();
+        if at < generating {
+            totals.add(&answer.finish.usage, at % samples == 0);
+        }
+        answers.push(answer);
     }
     drop(held); // the model may be unloaded while the client reads
     let app = call.app.clone();

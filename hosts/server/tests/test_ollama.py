@@ -190,7 +190,7 @@ class Embeddings(ServerTest):
         for a, b in zip(cut, whole):
             self.assertAlmostEqual(a, b / length, places=6)
         self.assertEqual(self.server.ok("/api/embed", {"input": "a", "dimensions": 256})["embeddings"], [whole])
-        self.assertEqual(self.server.post("/api/embed", {"input": "a", "dimensions": 257}), (400, {"error": "'dimensions' can be at most 256 with this model"}))
+        self.assertEqual(self.server.post("/api/embed", {"input": "a", "dimensions": 257}), (400, {"error": "'dimensions' must be a whole number from 1 to 256, this model's size, and not 257"}))
 
 
 class Files(ServerTest):

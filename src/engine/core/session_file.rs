@@ -188,6 +188,7 @@ mod tests {
         let bytes = saved();
         let back = open(&bytes, &SHAPE, 20).unwrap();
         assert_eq!((back.tokens, back.salt), (tokens(), 3));
+        assert_eq!(bytes[52..60], 20_u64.to_le_bytes()); // where the header says that hosts find it
         assert_eq!((back.blocks, back.state), (&[0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1][..], &[9; 3][..]));
     }
 

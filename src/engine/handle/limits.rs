@@ -290,7 +290,7 @@ impl RequestLimits<'_> {
 
     /// Checks whether a prompt of `tokens` tokens fits. The error gives its size as `size` `unit`.
     fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
-        if let Some(most) = self.whole.filter(|most| tokens > *most && tokens <= self.max_sequence) {
+        if let Some(most) = self.whole.filter(|most| tokens > *most && *most < self.max_sequence) {
             let message = format!(
                 "the prompt has {size} {unit}, which an encoder runs in one step; max_batch_tokens = {most} has to hold it"
             );

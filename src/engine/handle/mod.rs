@@ -351,7 +351,7 @@ impl Engine {
             devices_lost: self.shared.hub.team(|team| team.balance.lost()) as u64,
             kv_block_size: self.kv_block_size.into(),
             kv_bytes: self.memory.kv,
-            context_length: self.memory.max_sequence as u64,
+            context_length: self.longest() as u64,
             memory_used_bytes: self.memory.fixed() + hub.reserved,
             memory_peak_bytes: self.memory.fixed() + hub.reserved_peak,
             memory_limit_bytes: self.memory.limit,

@@ -161,12 +161,22 @@ impl Engine {
         self.limits(true).embedding_size()
     }
 
+    /// The most tokens of a prompt and its output. An encoder's text has to fit in a step, too.
+    pub(super) fn longest(&self) -> usize {
+        self.whole().map_or(self.memory.max_sequence, |most| most.min(self.memory.max_sequence))
+    }
+
+    /// The most tokens of a prompt that runs in one step, if all do.
+    fn whole(&self) -> Option<usize> {
+        self.facts().encodes.then_some(self.max_batch_tokens as usize)
+    }
+
     fn limits(&self, quiet: bool) -> RequestLimits<'_> {
         let Loaded { tokenizer, chat, pair, .. } = &self.shared.loaded;
         RequestLimits {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
-            whole: self.facts().encodes.then_some(self.max_batch_tokens as usize),
+            whole: self.whole(),
             scores: self.facts().scores.is_some(),
             new_tokens: usize::from(!quiet),
             max_sequence: self.memory.max_sequence,

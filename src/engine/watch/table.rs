@@ -58,7 +58,8 @@ statistics! {
         devices_lost: u64 => Gauge "devices_lost" ("Devices that were lost.");
         /// `bn_engine_config.max_batch_size`, of each device.
         max_batch_size: u64 => Gauge "max_batch_size" ("The most requests in a forward pass.");
-        /// `bn_engine_config.context_length`, or less if the KV cache holds no more.
+        /// `bn_engine_config.context_length`, or less if the KV cache holds no more, or of an encoder a
+        /// step (`max_batch_tokens`).
         context_length: u64;
 
         /// Requests accepted.

@@ -30,8 +30,9 @@ pub unsafe extern "C" fn bn_session_free(
 }
 
 /// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
-/// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends.
-/// Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
+/// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Its
+/// number of tokens is at byte 52 of the data, in 64 bits, little-endian. Writing makes a copy
+/// for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
 /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.

@@ -2,10 +2,10 @@
 use super::openai::prompt_usage;
 use crate::api::write;
 use crate::failure::{Failure, Result};
-use crate::fields::{Fields, U32, Whole};
+use crate::fields::Fields;
 use crate::models::Held;
 use crate::request::engine::Running;
-use crate::request::prompts;
+use crate::request::{length, prompts};
 use crate::run::{Api, Call, Generation, Totals};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,13 +17,12 @@ use serde_json::Value;
 pub struct Size(Option<usize>);
 
 impl Size {
-    pub fn of(held: &Held, dimensions: Option<Whole<1, U32>>) -> Result<Self> {
-        let Some(asked) = dimensions.map(Whole::u64) else { return Ok(Self(None)) };
+    pub fn of(held: &Held, dimensions: Option<f64>) -> Result<Self> {
+        let Some(asked) = dimensions else { return Ok(Self(None)) };
         let own = held.info.embedding_size;
-        if asked > own {
-            return Err(Failure::invalid(format!("'dimensions' can be at most {own} with this model")));
-        }
-        Ok(Self(usize::try_from(asked).ok().filter(|_| asked < own)))
+        let size = held.sizes.check(own, asked);
+        let size = size.map_err(|words| Failure::invalid(format!("'dimensions' {words}")))?;
+        Ok(Self(usize::try_from(size).ok().filter(|_| size < own)))
     }
 
     /// The vector of an answer. If it had length 1, it is normalized again after it is cut, as models are trained for
@@ -67,7 +66,8 @@ pub fn generation(
 struct Own {
     input: Option<Value>,
     encoding_format: Option<String>,
-    dimensions: Option<Whole<1, U32>>,
+    dimensions: Option<f64>,
+    truncate: Option<bool>,
 }
 
 /// A vector as numbers, or as the base64 of little-endian floats.
@@ -103,7 +103,9 @@ impl Api for Embeddings {
     fn read(_: &Call, held: &Held, fields: &mut Fields) -> Result<(Generation, Self)> {
         let own: Own = fields.take()?;
         let input = own.input.ok_or_else(|| Failure::invalid("'input' is missing"))?;
-        let generation = generation(prompts::read("input", &input)?, fields, bn::Normalization::Model)?;
+        let texts = prompts::read("input", &input)?;
+        let texts = if own.truncate == Some(true) { length::fit_all(held, texts)? } else { texts };
+        let generation = generation(texts, fields, bn::Normalization::Model)?;
         let size = Size::of(held, own.dimensions)?;
         let base64 = match own.encoding_format.as_deref() {
             None | Some("float") => false,

@@ -10,6 +10,7 @@ pub mod openai;
 pub mod pairs;
 mod pieces;
 pub mod responses;
+mod sessions;
 pub mod tokenize;
 pub mod write;
 
@@ -70,6 +71,11 @@ pub const ROUTES: &[Route] = &[
     post("/v1/score", call!(answer::<pairs::Score>)),
     post("/score", call!(answer::<pairs::Score>)),
     post("/generate/batch", call!(answer::<batch::Batch>)),
+    get("/v1/sessions", call!(sessions::list)),
+    get("/v1/sessions/{*name}", call!(sessions::get)),
+    Route { method: "DELETE", ..post("/v1/sessions/{*name}", call!(sessions::delete)) },
+    post("/v1/sessions/{*name}", call!(sessions::act)),
+    post("/slots/{*id}", call!(sessions::slot)),
     post("/tokenize", call!(tokenize::tokenize)),
     post("/detokenize", call!(tokenize::detokenize)),
     post("/api/chat", call!(ollama::chat)),

@@ -1,5 +1,6 @@
 //! Opens a model with its draft, its engine and its adapters.
 use super::list::{self, DEMO, Files, Listing};
+use super::sizes::Sizes;
 use crate::failure::Failure;
 use crate::options::{ModelOptions, name_fields};
 use crate::request::conversation::Conversation;
@@ -23,6 +24,8 @@ pub struct Loaded {
     /// Its file or folder; None: the demo.
     pub path: Option<PathBuf>,
     pub files: Files,
+    /// What the files say of shorter embeddings.
+    pub sizes: Sizes,
     /// In the order of the options.
     pub adapters: Vec<(String, bn::Adapter)>,
 }
@@ -99,7 +102,8 @@ impl Loader {
             adapters.push((adapter.clone(), engine.open_adapter(path)?));
         }
         let (manners, files) = (Manners::of(&model), Files::of(path.as_deref()));
-        Ok(Loaded { name, engine, model, info, manners, options: options.clone(), path, files, adapters })
+        let (sizes, options) = (Sizes::of(path.as_deref()), options.clone());
+        Ok(Loaded { name, engine, model, info, manners, options, path, files, sizes, adapters })
     }
 
     /// The path of a model. A model that is named on a hub is downloaded.
@@ -151,6 +155,7 @@ impl Loader {
             device: Some(of.device.clone()),
             threads: of.threads,
             max_batch_size: of.max_batch,
+            max_batch_tokens: of.max_batch_tokens,
             context_length: of.context,
             queue_capacity: of.queue,
             queue_token_capacity: of.queue_tokens,

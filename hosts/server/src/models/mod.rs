@@ -5,6 +5,7 @@ mod keeper;
 mod list;
 mod load;
 mod residence;
+mod sizes;
 mod state;
 
 pub use held::Held;

@@ -77,6 +77,15 @@ pub struct Options {
     /// Bytes of responses kept for previous_response_id; 0: none are
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, HALF))]
     pub keep_responses: u64,
+    /// A folder where clients may save sessions (none: they may not)
+    #[arg(long, value_name = "DIR")]
+    pub session_path: Option<PathBuf>,
+    /// Saved sessions at a time
+    #[arg(long, default_value = "64", value_parser = number::<usize>(1, 1 << 16))]
+    pub max_sessions: usize,
+    /// Bytes of all saved sessions
+    #[arg(long, default_value = "16G", value_parser = number::<u64>(1, HALF))]
+    pub session_bytes: u64,
     /// Bytes of a request's body
     #[arg(long, default_value = "32M", value_parser = number::<usize>(1024, GIB))]
     pub max_body: usize,

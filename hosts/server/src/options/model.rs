@@ -45,6 +45,9 @@ pub struct ModelOptions {
     /// Requests in one forward pass
     #[arg(long, default_value = "32", value_parser = number::<u32>(1, 4096))]
     pub max_batch: u32,
+    /// Tokens in one forward pass, which holds an encoder's whole text; 0: 512, for an encoder its longest text
+    #[arg(long, default_value = "0", value_parser = number::<u32>(0, 65536))]
+    pub max_batch_tokens: u32,
     /// Unreleased requests; more get status 429
     #[arg(long, default_value = "1024", value_parser = number::<u32>(1, 1 << 20))]
     pub queue: u32,
@@ -182,6 +185,7 @@ pub fn name_fields(message: &str) -> String {
         ("kv_type", "--kv-type"),
         ("cache_path", "--prompt-cache"),
         ("max_batch_size", "--max-batch"),
+        ("max_batch_tokens", "--max-batch-tokens"),
         ("queue_capacity", "--queue"),
         ("queue_token_capacity", "--queue-tokens"),
         ("adapter_bytes", "--adapter-bytes"),

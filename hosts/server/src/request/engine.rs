@@ -63,6 +63,7 @@ impl<'de> Deserialize<'de> for Salt {
 pub struct Generating {
     ignore_eos: Option<bool>,
     session: Option<String>,
+    id_slot: Option<Whole<-1, U32>>,
     speculation: Option<String>,
     draft_tokens: Option<Whole<0, 15>>,
     min_tokens: Option<Whole<0, U32>>,
@@ -71,7 +72,8 @@ pub struct Generating {
 impl Generating {
     pub fn apply(self, to: &mut bn::Request) -> Result<()> {
         to.ignore_eos = self.ignore_eos.unwrap_or(false);
-        to.session = self.session;
+        let slot = self.id_slot.and_then(|slot| u32::try_from(slot.0).ok());
+        to.session = self.session.or(slot.map(session_of_slot));
         to.speculation = match self.speculation.as_deref() {
             None => to.speculation,
             Some("off") => bn::Speculation::Off,
@@ -83,6 +85,11 @@ impl Generating {
         to.min_new_tokens = self.min_tokens.map_or(0, Whole::u32);
         Ok(())
     }
+}
+
+/// The session of the requests with this `id_slot`, which llama.cpp's clients save by that.
+pub fn session_of_slot(slot: u32) -> String {
+    format!("slot-{slot}")
 }
 
 /// A bound on reasoning, also under vLLM's, DashScope's and llama.cpp's names; -1 means none.

@@ -26,10 +26,14 @@ pub fn context(held: &Held) -> Result<usize> {
     Ok(usize::try_from(stats.context_length).unwrap_or(usize::MAX))
 }
 
-/// The prompt, cut at its end to the context length.
-pub fn fit(held: &Held, prompt: bn::Prompt) -> Result<bn::Prompt> {
+/// Texts to embed, each cut at its end to what the model takes.
+pub fn fit_all(held: &Held, prompts: Vec<bn::Prompt>) -> Result<Vec<bn::Prompt>> {
     let most = context(held)?;
-    Ok(match prompt {
+    Ok(prompts.into_iter().map(|prompt| fit(held, prompt, most)).collect())
+}
+
+fn fit(held: &Held, prompt: bn::Prompt, most: usize) -> bn::Prompt {
+    match prompt {
         bn::Prompt::Text(text) => {
             let how = bn::Tokenize { add_special: true, parse_special: false };
             let length = cut(&held.model, &text, most.saturating_sub(BEHIND), how).len();
@@ -40,7 +44,7 @@ pub fn fit(held: &Held, prompt: bn::Prompt) -> Result<bn::Prompt> {
             bn::Prompt::Tokens(tokens)
         }
         other => other,
-    })
+    }
 }
 
 fn shortened(mut text: String, length: usize) -> String {

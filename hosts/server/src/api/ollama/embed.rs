@@ -4,7 +4,7 @@ use super::line::nanoseconds;
 use crate::api::embeddings::{Size, generation};
 use crate::api::write;
 use crate::failure::{Failure, Result};
-use crate::fields::{Fields, U32, Whole};
+use crate::fields::Fields;
 use crate::models::Held;
 use crate::request::{length, prompts};
 use crate::run::{Api, Call, Generation, Totals};
@@ -18,7 +18,6 @@ use std::time::Duration;
 struct Common {
     truncate: Option<bool>,
     keep_alive: Option<KeepAlive>,
-    dimensions: Option<Whole<1, U32>>,
     /// Options for loading a model or drawing tokens.
     options: Option<Value>,
 }
@@ -38,13 +37,19 @@ impl Common {
         let nothing = value == "" || value.as_array().is_some_and(Vec::is_empty);
         let mut given = if nothing { Vec::new() } else { prompts::read(name, &value)? };
         if self.truncate != Some(false) {
-            given = given.into_iter().map(|prompt| length::fit(held, prompt)).collect::<Result<_>>()?;
+            given = length::fit_all(held, given)?;
         }
         if let Some(KeepAlive(time)) = self.keep_alive {
             held.keep(time);
         }
         generation(given, fields, normalization)
     }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Own {
+    dimensions: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,7 +72,7 @@ impl Api for Embed {
         let common: Common = fields.take()?;
         // Ollama's embeddings have length 1 with any model.
         let generation = common.generation(held, fields, "input", bn::Normalization::Unit)?;
-        let size = Size::of(held, common.dimensions)?;
+        let size = Size::of(held, fields.take::<Own>()?.dimensions)?;
         Ok((generation, Self { model: held.shown().to_owned(), size, loading: call.loading }))
     }
 
