@@ -8,7 +8,7 @@ use crate::engine::api::RequestParams;
 pub(crate) const GRANT: u32 = 16;
 
 /// Memory of a request, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestBytes {
     /// Held from submit to release: two events, one pending and one polled with its lease.
     pub kept: u64,
