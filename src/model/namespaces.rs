@@ -46,7 +46,10 @@ pub(super) fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()
         };
         let decides = |name: &&str| key.strip_prefix(*name).is_some_and(|rest| rest.starts_with(DECISION));
         if own.iter().any(decides) {
-            return refuse(key, "the model answers typed questions by a head or a prompt of its own, which this build does not run");
+            return refuse(
+                key,
+                "the model answers typed questions by a head or a prompt of its own, which this build does not run",
+            );
         }
         if KNOWN.iter().chain(own).any(within) {
             continue;

@@ -1,14 +1,18 @@
 //! Typed questions: their answers are the plain scores of the options, in any batch, with the prompt computed once.
 
 use crate::common::load_source;
+use crate::engine_goldens::{engine, prompt};
 use crate::engine_support::*;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::SamplingParams;
+use bn_engine::text::Tokenizer;
+use std::sync::Arc;
 use std::time::Duration;
 
-const STORY: &str = "Once upon a time there was a small machine that could only count to three. It met a cat. ";
+const STORY: &str =
+    "Once upon a time there was a small machine that could only count to three. It met a cat. ";
 
 fn encode(text: &str, begins: bool) -> Vec<u32> {
     let model = load_source(&Source::Embedded, &LoadOptions::default(), 1).unwrap();
@@ -42,6 +46,11 @@ fn plain(engine: &Engine, prompt: &str, text: &str, option: &str) -> f64 {
     ids.extend(if text.is_empty() { Vec::new() } else { encode(text, false) });
     let from = ids.len() as u32;
     ids.extend(encode(option, false));
+    sum_of(engine, ids, from)
+}
+
+/// The sum of the log probabilities of the tokens from `from` on.
+fn sum_of(engine: &Engine, ids: Vec<u32>, from: u32) -> f64 {
     let sampling = SamplingParams { logprobs: true, ..Default::default() };
     let scores = Some(ScoreParams { from, generates: false });
     let prompt = Prompt::Tokens(ids.into());
@@ -73,7 +82,8 @@ fn they_are_the_plain_scores_of_the_options() {
         }
         let most = own.iter().map(|option| option.probability).fold(0.0, f64::max);
         assert_eq!(own[got.best as usize].probability, most);
-        let expected: f64 = own.iter().zip(0..).map(|(option, level)| option.probability * f64::from(level)).sum();
+        let expected: f64 =
+            own.iter().zip(0..).map(|(option, level)| option.probability * f64::from(level)).sum();
         match question.kind {
             QuestionKind::Choice => assert_eq!(got.value, most),
             QuestionKind::YesNo => assert_eq!(got.value, own[0].probability),
@@ -156,6 +166,40 @@ fn company_and_preemption_change_no_bit() {
     }
 }
 
+/// Models with recurrent layers: gated DeltaNet, short convolutions, Mamba-2. They have the bytes as their tokens.
+#[test]
+fn models_with_states_score_alike() {
+    let bytes = Some(Arc::new(Tokenizer::bytes().unwrap()));
+    let texts: Vec<String> = (0..12).map(|n| format!("{} {n}:", n * 5 % 7)).collect();
+    let options = ["7", "8 1", "8 2 3", "8"];
+    for model in ["qwen35", "lfm3", "falcon-h1"] {
+        let engine = engine(&format!("tests/golden/models/{model}"), |config| {
+            config.model.as_mut().unwrap().tokenizer = bytes.clone();
+            config.max_batch_size = 8;
+        });
+        let shared = prompt(0, 75, 3);
+        let questions = texts.iter().map(|text| question(QuestionKind::Choice, text, &options)).collect();
+        let tokens = Prompt::Tokens(shared.clone().into());
+        let answer =
+            ask(&engine, RequestParams { prompt: tokens, questions: Some(questions), ..Default::default() });
+        assert_eq!(answer.finish, FinishReason::Length as i32, "{model}: {}", answer.message);
+        let (stats, own) = (engine.stats(), texts.iter().map(String::len).sum::<usize>());
+        let computed = stats.prompt_tokens as usize;
+        assert!(
+            computed < 2 * shared.len() + 3 * own + 12 * 8,
+            "{model}: {computed} rows, the texts have {own}"
+        );
+        for (at, scored) in answer.decisions.options.iter().enumerate() {
+            let mut ids = shared.clone();
+            ids.extend(texts[at / 4].bytes().map(u32::from));
+            let from = ids.len() as u32;
+            ids.extend(options[at % 4].bytes().map(u32::from));
+            let sum = sum_of(&engine, ids, from);
+            assert!((scored.logprob - sum).abs() < 1e-6, "{model}, option {at}: {scored:?} for {sum}");
+        }
+    }
+}
+
 #[test]
 fn a_conversation_is_asked_in_its_last_message() {
     let engine = demo(|_| ());
@@ -176,7 +220,12 @@ fn a_conversation_is_asked_in_its_last_message() {
     };
     let one = r#"{"role": "user", "content": "Tell me a story."}"#;
     assert!(json(one, "How does it begin?") == joined);
-    assert!(json(r#"{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}"#, "How does it begin?") == joined);
+    assert!(
+        json(
+            r#"{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}"#,
+            "How does it begin?"
+        ) == joined
+    );
     let turns = [("user", "Hello."), ("assistant", "Hi.")];
     let third = [turns[0], turns[1], ("user", "How does it begin?")];
     assert!(asked(&turns, "How does it begin?") == asked(&third, ""));
@@ -189,7 +238,10 @@ fn an_end_halfway_takes_all_of_it() {
     let engine = demo(|config| (config.max_batch_size, config.max_batch_tokens) = (1, 8));
     let texts: Vec<String> = (0..200).map(|n| format!("{n} is how many?")).collect();
     let questions = || -> Vec<Question> {
-        texts.iter().map(|text| question(QuestionKind::Choice, text, &[" a cat", " many", " the one"])).collect()
+        texts
+            .iter()
+            .map(|text| question(QuestionKind::Choice, text, &[" a cat", " many", " the one"]))
+            .collect()
     };
     let id = engine.submit(vec![decide(STORY, questions())]).unwrap()[0];
     while engine.stats().steps < 20 {

@@ -297,7 +297,7 @@ impl RequestLimits<'_> {
         Err(Error::new(Status::TooLong, message))
     }
 
-    fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+    pub(super) fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
         match ids.into_iter().enumerate().find(|(_, id)| *id as usize >= self.vocab_size) {
             None => Ok(()),
             Some((at, id)) => Err(Error::invalid(format!(

@@ -142,6 +142,7 @@ impl RequestLimits<'_> {
             if ids.is_empty() {
                 return Err(Error::invalid(format!("option {at} is empty")));
             }
+            self.check_ids("an option", ids.iter().copied())?;
             if let Some(same) = made.iter().position(|other| *other == ids) {
                 return Err(Error::invalid(format!("options {same} and {at} are the same")));
             }

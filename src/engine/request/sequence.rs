@@ -118,9 +118,7 @@ impl Sequence {
 
     /// Returns whether the request generates tokens.
     pub(crate) fn generates(&self) -> bool {
-        self.pooler.is_none()
-            && self.decider.is_none()
-            && self.scores.as_ref().is_none_or(Scores::generates)
+        self.pooler.is_none() && self.decider.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
     }
 
     /// Number of tokens that it may still generate.

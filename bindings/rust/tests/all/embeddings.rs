@@ -1,8 +1,8 @@
 //! Embeddings, relevances and decisions.
 use crate::support::{demo, golden, json, open, wants};
 use bn::{
-    EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Question, QuestionKind, Request, Sampling,
-    Task, Tokenize,
+    EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Question, QuestionKind, Request,
+    Sampling, Task, Tokenize,
 };
 
 #[test]

@@ -68,7 +68,9 @@ fn is_empty(value: &Value) -> bool {
 fn criteria(place: &str, kind: bn::QuestionKind, given: Option<&Value>) -> Result<Vec<(String, String)>> {
     let described = |value: &Value| if value.is_null() { String::new() } else { text(value) };
     match (kind, given.filter(|value| !value.is_null())) {
-        (bn::QuestionKind::Choice, Some(Value::Object(map))) if (1..=bn::MAX_OPTIONS).contains(&map.len()) => {
+        (bn::QuestionKind::Choice, Some(Value::Object(map)))
+            if (1..=bn::MAX_OPTIONS).contains(&map.len()) =>
+        {
             Ok(map.iter().map(|(name, value)| (name.clone(), described(value))).collect())
         }
         (bn::QuestionKind::Choice, _) => {
@@ -104,7 +106,9 @@ fn question(id: &str, value: &Value, spaced: bool) -> Result<(bn::Question, Aske
         _ => return Err(wrong(format!("'{place}.type' must be 'choice', 'score' or 'noul'"))),
     };
     let Some(instructions) = fields.get("instructions").filter(|value| !is_empty(value)) else {
-        return Err(wrong(format!("'{place}.instructions' must be a text, an object or a list, and not empty")));
+        return Err(wrong(format!(
+            "'{place}.instructions' must be a text, an object or a list, and not empty"
+        )));
     };
     let options = criteria(&place, kind, fields.get("criteria"))?;
     if options.iter().any(|(name, _)| name.is_empty()) {
@@ -176,7 +180,8 @@ impl Api for Decisions {
         }
         let mut request = bn::Request { task: bn::Task::Decide, prompt, ..bn::Request::default() };
         fields.take::<Running>()?.apply(&mut request);
-        let mut decisions = Self { model: held.shown().to_owned(), asked: Vec::with_capacity(questions.len()) };
+        let mut decisions =
+            Self { model: held.shown().to_owned(), asked: Vec::with_capacity(questions.len()) };
         for (id, value) in &questions {
             let (question, asked) = question(id, value, !held.info.has_chat_template)?;
             request.questions.push(question);
@@ -189,7 +194,8 @@ impl Api for Decisions {
     }
 
     fn whole(&mut self, answers: Vec<bn::Answer>, totals: &Totals) -> Result<String> {
-        let decided = answers.into_iter().next().and_then(|answer| answer.finish.decisions).unwrap_or_default();
+        let decided =
+            answers.into_iter().next().and_then(|answer| answer.finish.decisions).unwrap_or_default();
         let mut answers = Map::new();
         for (asked, decision) in self.asked.drain(..).zip(&decided) {
             let answer = answer(&asked, decision);
@@ -214,7 +220,8 @@ fn answer(asked: &Asked, decision: &bn::Decision) -> Value {
         }),
         bn::QuestionKind::Score => {
             let levels = asked.options.iter().enumerate();
-            let legend: Map<String, Value> = levels.map(|(at, level)| (at.to_string(), level.clone())).collect();
+            let legend: Map<String, Value> =
+                levels.map(|(at, level)| (at.to_string(), level.clone())).collect();
             json!({
                 "type": "score",
                 "score": decision.value,

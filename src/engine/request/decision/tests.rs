@@ -9,7 +9,11 @@ fn planned(options: &[&[u32]]) -> Vec<(u32, Vec<u32>)> {
 
 #[test]
 fn options_share_the_branches_that_have_their_beginnings() {
-    assert_eq!(planned(&[&[1], &[2], &[3]]), [(0, vec![0, 1, 2])], "the last row of the question has them all");
+    assert_eq!(
+        planned(&[&[1], &[2], &[3]]),
+        [(0, vec![0, 1, 2])],
+        "the last row of the question has them all"
+    );
     assert_eq!(planned(&[&[1, 2], &[3, 4]]), [(0, vec![0]), (1, vec![1])]);
     assert_eq!(planned(&[&[1, 2, 3], &[1, 2, 4], &[1, 5]]), [(0, vec![0, 1, 2])]);
     // An option that others begin with, and one of a single token.
