@@ -771,8 +771,9 @@ struct bn_decision {
     uint32_t kind;
     /** The most likely option; the first one of several. */
     uint32_t best;
-    /** Index of its first option in `decision_options`, and their number. */
+    /** Index of its first option in `decision_options`. */
     uint32_t first_option;
+    /** Number of its options. */
     uint32_t options_count;
     /** `BN_QUESTION_CHOICE`: the probability of `best`. `BN_QUESTION_SCORE`: the expected level,
      * the sum of levels times their probabilities. `BN_QUESTION_YES_NO`: the probability of yes. */

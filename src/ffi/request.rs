@@ -87,6 +87,8 @@ pub const BN_PRIORITY_MAX: u32 = 255;
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
 
+const TASKS: [u32; 5] = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK, BN_TASK_DECIDE];
+
 const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_POLL_BY_ID
     | BN_REQUEST_ECHO_PROMPT
@@ -233,9 +235,7 @@ impl bn_request_params {
     unsafe fn as_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags("flags", self.flags, FLAGS)?;
-        let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK, BN_TASK_DECIDE];
-        let tasks = tasks.map(|task| (task, ()));
-        choice("task", self.task, "BN_TASK", &tasks)?;
+        choice("task", self.task, "BN_TASK", &TASKS.map(|task| (task, ())))?;
         // SAFETY: the caller's promise.
         let (constraint, json) = unsafe { self.constraint.as_engine(!self.chat.json.data.is_null()) }?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {

@@ -5,8 +5,8 @@
 
 enum { OPTIONS = 4 };
 static const char *const STORY = "Once upon a time there was a small machine.";
-static const bn_string options[OPTIONS] = {BN_STRING_INIT(" yes"), BN_STRING_INIT(" no"), BN_STRING_INIT(" yes, it was"),
-                                           BN_STRING_INIT(" perhaps")};
+static const bn_string options[OPTIONS] = {BN_STRING_INIT(" yes"), BN_STRING_INIT(" no"),
+                                           BN_STRING_INIT(" yes, it was"), BN_STRING_INIT(" perhaps")};
 
 // The sum of the log probabilities of an option's tokens after the prompt and the question.
 static double plain(bn_engine *engine, const bn_model *model, bn_string text, bn_string option) {

@@ -668,8 +668,9 @@ pub struct bn_decision {
     pub kind: u32,
     /// The most likely option; the first one of several.
     pub best: u32,
-    /// Index of its first option in `decision_options`, and their number.
+    /// Index of its first option in `decision_options`.
     pub first_option: u32,
+    /// Number of its options.
     pub options_count: u32,
     /// `BN_QUESTION_CHOICE`: the probability of `best`. `BN_QUESTION_SCORE`: the expected level,
     /// the sum of levels times their probabilities. `BN_QUESTION_YES_NO`: the probability of yes.

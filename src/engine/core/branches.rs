@@ -4,8 +4,11 @@
 use super::*;
 use crate::engine::api::{RequestParams, ScoreParams};
 use crate::engine::request::account::RequestBytes;
+use crate::engine::request::decision::BRANCH_BYTES;
 use crate::model::Facts;
 use crate::sample::SamplingParams;
+
+const _: () = assert!(size_of::<Sequence>() + size_of::<Event>() < BRANCH_BYTES / 2);
 
 /// The numbers of branches, which are dense.
 pub(super) struct Branches {

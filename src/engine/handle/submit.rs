@@ -105,10 +105,7 @@ impl Engine {
         }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
-        if let Some(decider) = &decider {
-            bytes.prompt += decider.bytes(size_of::<Sequence>() + size_of::<Event>());
-            bytes.delivered += decider.answer_bytes();
-        }
+        decider.iter().for_each(|decider| bytes.decide(decider));
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;

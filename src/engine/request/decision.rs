@@ -8,6 +8,9 @@ use std::borrow::Cow;
 /// Maximum number of branches of a request that are in line at a time.
 pub(crate) const AT_ONCE: usize = 64;
 
+/// Bytes of a branch's sequence and event, besides what grows with its tokens.
+pub(crate) const BRANCH_BYTES: usize = 8 << 10;
+
 /// Numbered as in the C API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuestionKind {
@@ -139,8 +142,8 @@ impl Decider {
         self.shared + self.questions.iter().map(of).sum::<usize>()
     }
 
-    /// Bytes that it takes while it runs, `each` for a branch besides the tokens.
-    pub(crate) fn bytes(&self, each: usize) -> u64 {
+    /// Bytes that it takes while it runs.
+    pub(crate) fn bytes(&self) -> u64 {
         let longest = |asked: &Asked| asked.options.iter().map(Vec::len).max().unwrap_or(0);
         let own = |asked: &Asked| {
             let options: usize = asked.options.iter().map(|ids| 48 + 4 * ids.len()).sum();
@@ -149,7 +152,7 @@ impl Decider {
         // A branch has its tokens with the keys of their blocks, and the log probabilities of an option's tokens.
         let branch = |asked: &Asked| {
             let scores = 24 * longest(asked) * (1 + asked.options.len());
-            (each + 5 * (self.shared + asked.rest.len() + longest(asked)) + scores) as u64
+            (BRANCH_BYTES + 5 * (self.shared + asked.rest.len() + longest(asked)) + scores) as u64
         };
         let most = self.questions.iter().map(branch).max().unwrap_or(0);
         let branches = 64 * self.branches.len() as u64 + 8 * self.sums.len() as u64;
