@@ -116,6 +116,7 @@ pub(crate) struct NextBranch<'a> {
 /// The questions of a request, and the log probabilities of their options so far.
 pub(crate) struct Decider {
     questions: Vec<Asked>,
+    /// One of each question, then the others, which find the tokens of their questions in the cache.
     branches: Vec<Branch>,
     /// Number of branches that were started.
     next: usize,
@@ -133,10 +134,18 @@ impl Decider {
     /// `shared`: number of tokens that all questions begin with. Each question has 1 to 255 options, none of them empty
     /// and no two the same.
     pub(crate) fn new(questions: Vec<Asked>, shared: usize) -> Result<Self> {
-        let mut branches = Vec::new();
+        let (mut branches, mut others) = (Vec::new(), Vec::new());
+        reserve(&mut branches, questions.len(), "the branches of questions")?;
         for (at, asked) in questions.iter().enumerate() {
-            plan(at as u32, &asked.options, &mut branches)?;
+            let mut own = Vec::new();
+            plan(at as u32, &asked.options, &mut own)?;
+            reserve(&mut others, own.len(), "the branches of questions")?;
+            let mut own = own.into_iter();
+            branches.extend(own.next());
+            others.extend(own);
         }
+        reserve(&mut branches, others.len(), "the branches of questions")?;
+        branches.append(&mut others);
         let options = questions.iter().map(|asked| asked.options.len()).sum();
         let (mut sums, mut live) = (Vec::new(), Vec::new());
         reserve(&mut sums, options, "the options of questions")?;
@@ -189,9 +198,9 @@ impl Decider {
         if states && !self.is_ahead_done && self.branches.len() > 1 && self.shared >= WORTH {
             return Ok(self.live.is_empty().then(|| self.ahead()));
         }
-        let Some(branch) = self.branches.get(self.next).filter(|_| self.live.len() < AT_ONCE) else {
-            return Ok(None);
-        };
+        let others = self.next >= self.questions.len();
+        let waits = self.live.len() == AT_ONCE || others && self.done < self.questions.len();
+        let Some(branch) = self.branches.get(self.next).filter(|_| !waits) else { return Ok(None) };
         let asked = &self.questions[branch.question as usize];
         let (option, mut listed) = (&asked.options[branch.option as usize][..], Vec::new());
         reserve(&mut listed, branch.scores.len(), "the tokens of options")?;

@@ -27,6 +27,32 @@ fn decider(options: &[&[u32]]) -> Decider {
     Decider::new(vec![asked], 10).unwrap()
 }
 
+#[test]
+fn further_branches_wait_for_the_first_of_each_question() {
+    let asked = |options: &[u32]| {
+        let options = options.iter().map(|token| vec![*token, 1]).collect();
+        Asked { kind: QuestionKind::Choice, label: "q".into(), rest: vec![50], options }
+    };
+    let mut decider = Decider::new(vec![asked(&[2, 3]), asked(&[4, 5])], 10).unwrap();
+    let next = |decider: &Decider| decider.next(false).unwrap().map(|next| next.option[0]);
+    let add = |decider: &mut Decider, number, tokens: [u32; 2]| {
+        decider.add(number, &tokens.map(|token| Logprob { token, logprob: -1.0 }), 1).unwrap()
+    };
+    for (number, option) in [(0, 2), (1, 4)] {
+        assert_eq!(next(&decider), Some(option));
+        decider.began(number, false);
+    }
+    assert_eq!(next(&decider), None);
+    assert!(!add(&mut decider, 1, [4, 1]));
+    assert_eq!(next(&decider), None);
+    assert!(!add(&mut decider, 0, [2, 1]));
+    for (number, option) in [(0, 3), (1, 5)] {
+        assert_eq!(next(&decider), Some(option));
+        decider.began(number, false);
+    }
+    assert!(!add(&mut decider, 0, [3, 1]) && add(&mut decider, 1, [5, 1]));
+}
+
 /// Entries of the log probability -token - position / 8.
 fn entries(option: &[u32], listed: &[u32]) -> Vec<Logprob> {
     let entry = |at: usize, token: u32| Logprob { token, logprob: -(token as f32) - at as f32 / 8.0 };
