@@ -97,7 +97,7 @@ TEST(mistakes_name_the_question) {
     CHECK(strstr(error.message, "questions[0].kind is 3") != NULL);
     question.kind = BN_QUESTION_CHOICE;
     question.flags = 1;
-    CHECK_EQ(bn_submit(engine, &params, &id, &error), BN_ERR_INVALID_ARGUMENT);
+    CHECK_EQ(bn_submit(engine, &params, &id, &error), BN_ERR_UNSUPPORTED);
     CHECK(strstr(error.message, "questions[0].flags") != NULL);
     question.flags = 0;
     question.options_count = 0;
