@@ -164,8 +164,8 @@ class Engine(Owned):
         **options: Unpack[header.RequestOptions],
     ) -> list[Decided]:
         """The answers to questions about the prompt, which is computed once. Nothing is generated."""
-        options.update(questions=questions, task=header.TASK_DECIDE)
-        with Stream(self, prompt, options) as stream:
+        request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
+        with Stream(self, prompt, request) as stream:
             return _decide.read(stream.result())
 
     async def adecide(
@@ -174,8 +174,8 @@ class Engine(Owned):
         questions: Sequence[header.Question],
         **options: Unpack[header.RequestOptions],
     ) -> list[Decided]:
-        options.update(questions=questions, task=header.TASK_DECIDE)
-        async with AsyncStream(self, prompt, options) as stream:
+        request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
+        async with AsyncStream(self, prompt, request) as stream:
             return _decide.read(await stream.result())
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
