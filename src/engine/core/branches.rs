@@ -51,15 +51,15 @@ impl Core {
 
     /// Returns false if no branch is to be started now.
     fn start_branch(&mut self, seq: SeqId) -> Result<bool> {
-        let Self { sequences, branches, shared, memory, .. } = self;
+        let Self { sequences, branches, shared, .. } = self;
         let Some(request) = sequences.get_mut(seq) else { return Ok(false) };
         let loaded = &shared.loaded;
-        let states = !memory.layout().states.shape.is_empty();
-        let made = request.make_branch(states, loaded.model.facts(), &loaded.end_tokens)?;
-        let Some((mut branch, is_ahead)) = made else { return Ok(false) };
+        let Some(mut branch) = request.make_branch(loaded.model.facts(), &loaded.end_tokens)? else {
+            return Ok(false);
+        };
         let number = branches.take()?;
         // From here on the number comes back with the request's end.
-        request.decider.iter_mut().for_each(|decider| decider.began(number, is_ahead));
+        request.decider.iter_mut().for_each(|decider| decider.began(number));
         let (own, scheduled) = (SeqId(SeqId::BRANCHES + number), branch.request);
         sequences.make_room(own)?;
         branch.branch = Some(number);
@@ -114,15 +114,16 @@ impl Core {
 }
 
 impl Sequence {
-    /// The next branch to start, if the line has room for one, and whether it runs ahead of the others.
-    fn make_branch(&self, states: bool, facts: &Facts, end_tokens: &[u32]) -> Result<Option<(Self, bool)>> {
+    /// The next branch to start, if the line has room for one.
+    fn make_branch(&self, facts: &Facts, end_tokens: &[u32]) -> Result<Option<Self>> {
         let Some(decider) = &self.decider else { return Ok(None) };
-        let Some(next) = decider.next(states)? else { return Ok(None) };
+        let Some(next) = decider.next()? else { return Ok(None) };
         let mut ids = Vec::new();
-        let parts = [&self.prompt[..], next.rest, next.option];
-        let from = self.prompt.len() + next.from;
-        reserve(&mut ids, parts.iter().map(|part| part.len()).sum(), "a branch of questions")?;
-        parts.iter().for_each(|part| ids.extend_from_slice(part));
+        let from = self.prompt.len() + next.rest.len();
+        reserve(&mut ids, from + next.option.len(), "a branch of questions")?;
+        for part in [&self.prompt[..], next.rest, next.option] {
+            ids.extend_from_slice(part);
+        }
         let params = RequestParams {
             scores: Some(ScoreParams { from: from as u32, generates: false }),
             sampling: SamplingParams { logprobs: true, logprob_tokens: next.listed, ..Default::default() },
@@ -137,6 +138,6 @@ impl Sequence {
         branch.id = self.id;
         branch.request.reuse.salt = self.request.reuse.salt;
         branch.request.first_by_ns = if next.is_first { self.request.first_by_ns } else { 0 };
-        Ok(Some((branch, next.is_ahead)))
+        Ok(Some(branch))
     }
 }

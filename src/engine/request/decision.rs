@@ -7,10 +7,6 @@ use std::borrow::Cow;
 
 /// Maximum number of branches of a request that are in line at a time.
 pub(crate) const AT_ONCE: usize = 64;
-/// Minimum number of tokens that are computed ahead of the branches.
-const WORTH: usize = 16;
-/// The branch that computes what all questions begin with, and answers none.
-const AHEAD: u32 = u32::MAX;
 
 /// Bytes of a branch's sequence and event, besides what grows with its tokens.
 pub(crate) const BRANCH_BYTES: usize = 8 << 10;
@@ -107,10 +103,7 @@ pub(crate) struct NextBranch<'a> {
     pub option: &'a [u32],
     /// The tokens of which every scored row has the log probability.
     pub listed: Vec<u32>,
-    /// Number of the tokens of `rest` and `option` before the first that is scored.
-    pub from: usize,
     pub is_first: bool,
-    pub is_ahead: bool,
 }
 
 /// The questions of a request, and the log probabilities of their options so far.
@@ -122,8 +115,6 @@ pub(crate) struct Decider {
     next: usize,
     live: Vec<LiveBranch>,
     done: usize,
-    /// What all questions begin with has been computed ahead of them.
-    is_ahead_done: bool,
     /// The sum for each option, of all questions.
     sums: Vec<f64>,
     /// Number of tokens that all questions begin with.
@@ -151,7 +142,7 @@ impl Decider {
         reserve(&mut sums, options, "the options of questions")?;
         reserve(&mut live, AT_ONCE.min(branches.len()), "the branches of questions")?;
         sums.resize(options, 0.0);
-        Ok(Self { questions, branches, next: 0, live, done: 0, is_ahead_done: false, sums, shared })
+        Ok(Self { questions, branches, next: 0, live, done: 0, sums, shared })
     }
 
     /// Number of tokens of the prompt, the questions and the options, each shared beginning counted once.
@@ -182,22 +173,8 @@ impl Decider {
         (self.questions.len() * size_of::<Decision>() + self.sums.len() * size_of::<OptionScore>()) as u64
     }
 
-    /// The branch whose prompt ends one token after what all questions begin with.
-    fn ahead(&self) -> NextBranch<'_> {
-        let asked = &self.questions[0];
-        let (rest, option) = match asked.rest.get(..1) {
-            Some(rest) => (rest, &[][..]),
-            None => (&[][..], &asked.options[0][..1]),
-        };
-        NextBranch { rest, option, listed: Vec::new(), from: 0, is_first: true, is_ahead: true }
-    }
-
-    /// The next branch to start, if the line has room for one more. `states`: the model keeps states, of which the
-    /// cache has those at the ends of prompts; so one is made where the questions begin to differ.
-    pub(crate) fn next(&self, states: bool) -> Result<Option<NextBranch<'_>>> {
-        if states && !self.is_ahead_done && self.branches.len() > 1 && self.shared >= WORTH {
-            return Ok(self.live.is_empty().then(|| self.ahead()));
-        }
+    /// The next branch to start, if the line has room for one more.
+    pub(crate) fn next(&self) -> Result<Option<NextBranch<'_>>> {
         let others = self.next >= self.questions.len();
         let waits = self.live.len() == AT_ONCE || others && self.done < self.questions.len();
         let Some(branch) = self.branches.get(self.next).filter(|_| !waits) else { return Ok(None) };
@@ -210,15 +187,13 @@ impl Decider {
         }
         listed.sort_unstable();
         listed.dedup();
-        let (rest, is_first) = (&asked.rest[..], self.next == 0 && !self.is_ahead_done);
-        Ok(Some(NextBranch { rest, option, listed, from: rest.len(), is_first, is_ahead: false }))
+        Ok(Some(NextBranch { rest: &asked.rest, option, listed, is_first: self.next == 0 }))
     }
 
     /// Records that the next branch runs as `number`.
-    pub(crate) fn began(&mut self, number: u32, is_ahead: bool) {
-        let branch = if is_ahead { AHEAD } else { self.next as u32 };
-        self.live.push(LiveBranch { number, branch });
-        self.next += usize::from(!is_ahead);
+    pub(crate) fn began(&mut self, number: u32) {
+        self.live.push(LiveBranch { number, branch: self.next as u32 });
+        self.next += 1;
     }
 
     /// Adds the results of the branch that ran as `number`: for each token of its option the entries of `each` tokens,
@@ -227,12 +202,7 @@ impl Decider {
         let Some(at) = self.live.iter().position(|live| live.number == number) else {
             return Err(Error::internal("a branch of no question"));
         };
-        let branch = self.live.swap_remove(at).branch;
-        if branch == AHEAD {
-            self.is_ahead_done = true;
-            return Ok(false);
-        }
-        let branch = &self.branches[branch as usize];
+        let branch = &self.branches[self.live.swap_remove(at).branch as usize];
         let first: usize =
             self.questions[..branch.question as usize].iter().map(|asked| asked.options.len()).sum();
         let asked = &self.questions[branch.question as usize];
@@ -253,8 +223,7 @@ impl Decider {
     /// The question of the branch that runs as `number`.
     pub(crate) fn label(&self, number: u32) -> &str {
         let live = self.live.iter().find(|live| live.number == number);
-        let branch = live.and_then(|live| self.branches.get(live.branch as usize));
-        branch.map_or("the prompt", |branch| &self.questions[branch.question as usize].label)
+        live.map_or("", |live| &self.questions[self.branches[live.branch as usize].question as usize].label)
     }
 
     /// Takes the branches that are in line, which end with the request.
@@ -265,7 +234,7 @@ impl Decider {
     /// Starts over, once no branch is left, for another engine thread.
     pub(crate) fn rewind(&mut self) {
         self.live.clear();
-        (self.next, self.done, self.is_ahead_done) = (0, 0, false);
+        (self.next, self.done) = (0, 0);
     }
 
     /// The answers, once the last branch has ended.

@@ -34,13 +34,13 @@ fn further_branches_wait_for_the_first_of_each_question() {
         Asked { kind: QuestionKind::Choice, label: "q".into(), rest: vec![50], options }
     };
     let mut decider = Decider::new(vec![asked(&[2, 3]), asked(&[4, 5])], 10).unwrap();
-    let next = |decider: &Decider| decider.next(false).unwrap().map(|next| next.option[0]);
+    let next = |decider: &Decider| decider.next().unwrap().map(|next| next.option[0]);
     let add = |decider: &mut Decider, number, tokens: [u32; 2]| {
         decider.add(number, &tokens.map(|token| Logprob { token, logprob: -1.0 }), 1).unwrap()
     };
     for (number, option) in [(0, 2), (1, 4)] {
         assert_eq!(next(&decider), Some(option));
-        decider.began(number, false);
+        decider.began(number);
     }
     assert_eq!(next(&decider), None);
     assert!(!add(&mut decider, 1, [4, 1]));
@@ -48,7 +48,7 @@ fn further_branches_wait_for_the_first_of_each_question() {
     assert!(!add(&mut decider, 0, [2, 1]));
     for (number, option) in [(0, 3), (1, 5)] {
         assert_eq!(next(&decider), Some(option));
-        decider.began(number, false);
+        decider.began(number);
     }
     assert!(!add(&mut decider, 0, [3, 1]) && add(&mut decider, 1, [5, 1]));
 }
@@ -70,46 +70,15 @@ fn sums_are_those_of_each_options_own_tokens() {
     assert_eq!(decider.tokens(), 10 + 2 + 5);
     let mut last = false;
     for number in 0.. {
-        let Some(next) = decider.next(false).unwrap() else { break };
+        let Some(next) = decider.next().unwrap() else { break };
         assert!(!last);
         let (entries, each) = (entries(next.option, &next.listed), 1 + next.listed.len());
-        decider.began(number, false);
+        decider.began(number);
         last = decider.add(number, &entries, each).unwrap();
     }
     assert!(last);
     let sums: Vec<f64> = decider.answers().unwrap().options.iter().map(|option| option.logprob).collect();
     assert_eq!(sums, [-3.125, -4.125, -6.125, -1.0]);
-}
-
-#[test]
-fn with_states_a_branch_ends_where_questions_differ_before_others_begin() {
-    let made = |shared| {
-        let options: Vec<Vec<u32>> = vec![vec![1, 2], vec![3, 4]];
-        let kind = QuestionKind::Choice;
-        let asked =
-            |rest: &[u32]| Asked { kind, label: "q".into(), rest: rest.into(), options: options.clone() };
-        Decider::new(vec![asked(&[]), asked(&[7])], shared).unwrap()
-    };
-    assert!(
-        !made(WORTH - 1).next(true).unwrap().unwrap().is_ahead
-            && !made(99).next(false).unwrap().unwrap().is_ahead
-    );
-    let mut decider = made(99);
-    let next = decider.next(true).unwrap().unwrap();
-    assert_eq!(
-        (next.is_ahead, next.is_first, next.rest, next.option, next.from),
-        (true, true, &[][..], &[1][..], 0)
-    );
-    decider.began(5, true);
-    assert!(decider.next(true).unwrap().is_none(), "the others wait");
-    assert_eq!(decider.label(5), "the prompt");
-    let entry = Logprob { token: 1, logprob: -1.0 };
-    assert!(!decider.add(5, &[entry], 1).unwrap());
-    let next = decider.next(true).unwrap().unwrap();
-    assert_eq!((next.is_ahead, next.is_first, next.option, next.from), (false, false, &[1, 2][..], 0));
-    decider.began(6, false);
-    decider.rewind();
-    assert!(decider.next(true).unwrap().unwrap().is_ahead, "another thread starts over");
 }
 
 fn of(kind: QuestionKind, probabilities: &[f64]) -> Decision {
@@ -140,7 +109,7 @@ fn confidence_is_0_for_even_shares_and_1_for_certainty() {
 #[test]
 fn impossible_options_are_an_error_that_names_the_question() {
     let mut decider = decider(&[&[1]]);
-    decider.began(3, false);
+    decider.began(3);
     assert_eq!(decider.label(3), "question 0");
     let none = Logprob { token: 1, logprob: f32::NEG_INFINITY };
     assert!(decider.add(3, &[none], 1).unwrap());
