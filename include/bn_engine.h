@@ -131,6 +131,9 @@ typedef struct bn_sampling bn_sampling;
 typedef struct bn_constraint bn_constraint;
 typedef struct bn_embedding_params bn_embedding_params;
 typedef struct bn_trace bn_trace;
+typedef struct bn_question bn_question;
+typedef struct bn_decision bn_decision;
+typedef struct bn_decision_option bn_decision_option;
 typedef struct bn_request_params bn_request_params;
 typedef struct bn_request_info bn_request_info;
 typedef struct bn_tool_call bn_tool_call;
@@ -739,6 +742,68 @@ struct bn_trace {
     uint8_t parent_id[8];
 };
 
+/* -- Questions about a prompt ------------------------------------------------------------------ */
+
+/** One of the options. */
+#define BN_QUESTION_CHOICE (0u)
+/** A level: the options are its levels in order, and the first is level 0. */
+#define BN_QUESTION_SCORE (1u)
+/** Yes or no: two options, the first for yes. Without options: "Yes" and "No". */
+#define BN_QUESTION_YES_NO (2u)
+
+/** The largest `questions_count`. */
+#define BN_MAX_QUESTIONS (4096u)
+/** The largest `options_count`. */
+#define BN_MAX_OPTIONS (255u)
+
+/** A question about the prompt of `BN_TASK_DECIDE`. */
+struct bn_question {
+    /** `BN_QUESTION_*`. */
+    uint32_t kind;
+    /** Room for later flags: 0. */
+    uint32_t flags;
+    /** Names it in messages; may be NULL. */
+    bn_string name;
+    /** Follows the prompt; may be NULL. After `prompt` and `prompt_tokens` it is tokenized by
+     * itself. In `chat` it is the end of the last message, after an empty line, or a message of its
+     * own if the last one is not a user's text. */
+    bn_string text;
+    /** Texts that may come next, no two with the same tokens. Each is tokenized by itself, as
+     * text: begin it with a space where the model would. */
+    const bn_string *options;
+    size_t options_count;
+};
+
+/** The answer to a question. */
+struct bn_decision {
+    /** `BN_QUESTION_*`. */
+    uint32_t kind;
+    /** The most likely option; the first one of several. */
+    uint32_t best;
+    /** Index of its first option in `decision_options`. */
+    uint32_t first_option;
+    /** Number of its options. */
+    uint32_t options_count;
+    /** `BN_QUESTION_CHOICE`: the probability of `best`. `BN_QUESTION_SCORE`: the expected level,
+     * the sum of levels times their probabilities. `BN_QUESTION_YES_NO`: the probability of yes. */
+    double value;
+    /** 0 to 1. With n options and p the probability of `best` it is (n p - 1) / (n - 1). For
+     * `BN_QUESTION_SCORE`: 1 - a / b, but not below 0, where a is the expected distance from
+     * `best` in levels, and b the mean distance of all levels from their middle. 1 with one
+     * option. */
+    double confidence;
+};
+
+/** How likely an option of a question is. */
+struct bn_decision_option {
+    /** Sum of the natural logarithms of its tokens' probabilities, each after the prompt, the
+     * question and the tokens before it, as `BN_TASK_SCORE` returns them. So an option is at least
+     * as likely as one that begins with it. */
+    double logprob;
+    /** The softmax of its question's `logprob`s. */
+    double probability;
+};
+
 /* -- Requests ---------------------------------------------------------------------------------- */
 
 /** Generate an output. */
@@ -758,6 +823,11 @@ struct bn_trace {
  * it has its own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `embedding`
  * is refused, the rest is as with `BN_TASK_EMBED`. */
 #define BN_TASK_RERANK (3u)
+/** Return the answers to `questions` about the prompt, in one event, as `BN_FINISH_LENGTH`: how
+ * likely each option is as the next text. Tokens that questions have in common, the prompt's
+ * first, are computed once, and the rest side by side. `session` is refused, the rest is as with
+ * `BN_TASK_EMBED`, but `chat` is taken. `BN_ERR_UNSUPPORTED` for models that generate nothing. */
+#define BN_TASK_DECIDE (4u)
 
 /** One event at the end, with the whole text and all tokens. */
 #define BN_REQUEST_NO_STREAM (1u << 0)
@@ -889,6 +959,9 @@ struct bn_request_params {
     bn_string session;
     /** The caller's trace, for `on_span`. */
     bn_trace trace;
+    /** With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`. */
+    const bn_question *questions;
+    size_t questions_count;
 };
 
 /** The stage of a request. */
@@ -1047,7 +1120,8 @@ struct bn_event {
     /** Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
      * and all below are 0 before `BN_EVENT_COMPLETED`. */
     uint32_t tool_calls_total;
-    /** Tokens of the prompt. */
+    /** Tokens of the prompt; with `BN_TASK_DECIDE` also those of the questions and their options,
+     * what they have in common counted once. */
     uint32_t prompt_tokens;
     /** Generated tokens, an end token included. */
     uint32_t generated_tokens;
@@ -1069,6 +1143,12 @@ struct bn_event {
     uint64_t decode_ns;
     /** From submit to this event. */
     uint64_t total_ns;
+    /** With `BN_TASK_DECIDE`: the answer to each question, in order, or NULL. */
+    const bn_decision *decisions;
+    size_t decisions_count;
+    /** The options of all questions, in order, or NULL. */
+    const bn_decision_option *decision_options;
+    size_t decision_options_count;
 };
 
 /** Writes up to `capacity` (1 or more) events of `which`, a request or `BN_ANY`, to `events`.

@@ -443,6 +443,15 @@ public:
         return scores;
     }
 
+    // The answers to the request's questions about its prompt, which is computed once: `decisions` and
+    // `decision_options` of the result. A request that was cancelled or timed out is an error here.
+    Completion decide(Request request) const {
+        request.task = BN_TASK_DECIDE;
+        Completion completion = Stream(shared(), request).finish();
+        if (completion.status != BN_OK) throw Error(completion.status, completion.message);
+        return completion;
+    }
+
     // Compiles a constraint as a request does, and keeps it compiled for later requests.
     void check_constraint(const Constraint &constraint) const {
         const bn_constraint c = detail::c_constraint(constraint);

@@ -140,6 +140,14 @@ struct Sampling : bn_sampling {
     LogitsHook on_logits;
 };
 
+// A question about a prompt. The options of BN_QUESTION_YES_NO may be left out.
+struct Question : bn_question {
+    explicit Question(uint32_t of = BN_QUESTION_CHOICE, std::string_view from = {}, std::vector<std::string> list = {})
+        : bn_question{}, text(from), options(std::move(list)) { kind = of; }
+    std::string name, text;
+    std::vector<std::string> options;
+};
+
 struct Request : bn_request_params {
     explicit Request(std::string_view text = {}) : bn_request_params(detail::params()), prompt(text) {}
     static Request conversation(std::vector<Message> messages) {
@@ -152,6 +160,7 @@ struct Request : bn_request_params {
     std::vector<uint32_t> prompt_tokens;
     Chat chat;
     std::optional<std::string> document; // with BN_TASK_RERANK
+    std::vector<Question> questions;     // with BN_TASK_DECIDE
     std::vector<uint32_t> stop_tokens;
     std::vector<std::string> stop_strings;
     Sampling sampling;
@@ -202,11 +211,22 @@ struct Params : bn_request_params {
         stop_strings = stops_.data(), stop_strings_count = stops_.size();
         logprob_tokens = r.logprob_tokens.data(), logprob_tokens_count = r.logprob_tokens.size();
         set(r.sampling);
+        set(r.questions);
     }
     Params(const Params &) = delete;
     Params &operator=(const Params &) = delete;
 
 private:
+    void set(const std::vector<Question> &list) {
+        for (const Question &q : list) options_.push_back(c_texts(q.options));
+        for (std::size_t i = 0; i < list.size(); i++) {
+            bn_question c = list[i];
+            c.name = text_or_none(list[i].name), c.text = text_or_none(list[i].text);
+            c.options = options_[i].data(), c.options_count = options_[i].size();
+            questions_.push_back(c);
+        }
+        questions = questions_.data(), questions_count = questions_.size();
+    }
     void set(const Sampling &s) {
         sampling = s;
         sampling.samplers = s.samplers.data(), sampling.samplers_count = s.samplers.size();
@@ -220,6 +240,8 @@ private:
     }
     ChatParams chat_;
     std::vector<bn_string> stops_, bad_words_, breakers_;
+    std::vector<std::vector<bn_string>> options_;
+    std::vector<bn_question> questions_;
 };
 
 // The hook of a request, and the exception that it threw.
@@ -270,6 +292,8 @@ struct Event {
     std::string message;
     int32_t stop_index = -1;
     std::vector<float> embedding;
+    std::vector<bn_decision> decisions; // with BN_TASK_DECIDE, as are their options
+    std::vector<bn_decision_option> decision_options;
     std::string reasoning; // with BN_REQUEST_PARSE_OUTPUT, as are calls
     std::vector<ToolCall> tool_calls;
     uint32_t tool_calls_total = 0;
@@ -299,6 +323,8 @@ struct Event {
         message.assign(e.message.data, e.message.length);
         stop_index = e.stop_index;
         embedding.assign(e.embedding, e.embedding + e.embedding_count);
+        decisions.assign(e.decisions, e.decisions + e.decisions_count);
+        decision_options.assign(e.decision_options, e.decision_options + e.decision_options_count);
         tool_calls_total = e.tool_calls_total;
         prompt_tokens = e.prompt_tokens, generated_tokens = e.generated_tokens, cached_tokens = e.cached_tokens;
         drafted_tokens = e.drafted_tokens, accepted_tokens = e.accepted_tokens;

@@ -299,6 +299,35 @@ func TestRerank(t *testing.T) { // 16
 	wants(t, err, ErrUnsupported, "no head")
 }
 
+func TestDecide(t *testing.T) { // 18
+	e := open(t, Options{})
+	questions := []Question{
+		{Kind: YesOrNo, Text: "Was it small?", Options: []string{" yes", " no"}},
+		{Kind: Level, Text: "It counted to", Options: []string{" 1", " 2", " 3"}},
+		{Text: "It met", Options: []string{" a dog", " a cat"}},
+	}
+	const story = "Once upon a time there was a small machine."
+	answers, err := e.Decide(ctx, Request{Prompt: story}, questions)
+	ok(t, err)
+	for i, answer := range answers {
+		var sum float64
+		for _, option := range answer.Options {
+			sum += option.Probability
+			if math.Abs(math.Exp(option.Logprob-answer.Options[0].Logprob)-option.Probability/answer.Options[0].Probability) > 1e-6 {
+				t.Errorf("%+v", answer)
+			}
+		}
+		if len(answer.Options) != len(questions[i].Options) || math.Abs(sum-1) > 1e-9 || answer.Options[answer.Best].Probability < 1/float64(len(answer.Options)) {
+			t.Errorf("%+v", answer)
+		}
+	}
+	if len(answers) != 3 || answers[0].Value != answers[0].Options[0].Probability || answers[1].Value > 2 {
+		t.Errorf("%+v", answers)
+	}
+	_, err = e.Decide(ctx, Request{Prompt: story}, []Question{{Name: "empty"}})
+	wants(t, err, ErrInvalidArgument, "empty")
+}
+
 func TestClose(t *testing.T) { // 8
 	e := open(t, Options{Path: slow, MaxBatchSize: 4})
 	var all sync.WaitGroup

@@ -79,10 +79,16 @@ const (
 	BN_SPECULATION_LOOKUP                = 2
 	BN_SPECULATION_DRAFT                 = 3
 	BN_MAX_DRAFT_TOKENS                  = 15
+	BN_QUESTION_CHOICE                   = 0
+	BN_QUESTION_SCORE                    = 1
+	BN_QUESTION_YES_NO                   = 2
+	BN_MAX_QUESTIONS                     = 4096
+	BN_MAX_OPTIONS                       = 255
 	BN_TASK_GENERATE                     = 0
 	BN_TASK_EMBED                        = 1
 	BN_TASK_SCORE                        = 2
 	BN_TASK_RERANK                       = 3
+	BN_TASK_DECIDE                       = 4
 	BN_REQUEST_NO_STREAM                 = 1 << 0
 	BN_REQUEST_POLL_BY_ID                = 1 << 1
 	BN_REQUEST_ECHO_PROMPT               = 1 << 2
@@ -151,11 +157,14 @@ const (
 	sizeof_bn_constraint                 = 40
 	sizeof_bn_embedding_params           = 24
 	sizeof_bn_trace                      = 24
-	sizeof_bn_request_params             = 528
+	sizeof_bn_question                   = 56
+	sizeof_bn_decision                   = 32
+	sizeof_bn_decision_option            = 16
+	sizeof_bn_request_params             = 544
 	sizeof_bn_request_info               = 16
 	sizeof_bn_tool_call                  = 56
 	sizeof_bn_logprob                    = 8
-	sizeof_bn_event                      = 240
+	sizeof_bn_event                      = 272
 	sizeof_bn_model_config               = 136
 	sizeof_bn_model_info                 = 192
 	sizeof_bn_kv_event                   = 24
@@ -306,6 +315,29 @@ type bn_trace struct {
 	parent_id [8]uint8
 }
 
+type bn_question struct {
+	kind          uint32
+	flags         uint32
+	name          bn_string
+	text          bn_string
+	options       *bn_string
+	options_count uintptr
+}
+
+type bn_decision struct {
+	kind          uint32
+	best          uint32
+	first_option  uint32
+	options_count uint32
+	value         float64
+	confidence    float64
+}
+
+type bn_decision_option struct {
+	logprob     float64
+	probability float64
+}
+
 type bn_request_params struct {
 	struct_size          uint32
 	task                 uint32
@@ -340,6 +372,8 @@ type bn_request_params struct {
 	cache_salt           uint64
 	session              bn_string
 	trace                bn_trace
+	questions            *bn_question
+	questions_count      uintptr
 }
 
 type bn_request_info struct {
@@ -362,40 +396,44 @@ type bn_logprob struct {
 }
 
 type bn_event struct {
-	struct_size        uint32
-	kind               uint32
-	request            bn_request
-	user_data          uint64
-	engine             bn_engine
-	lease              uint64
-	text               bn_string
-	reasoning          bn_string
-	tool_calls         *bn_tool_call
-	tool_calls_count   uintptr
-	tokens             *uint32
-	tokens_count       uintptr
-	logprobs           *bn_logprob
-	logprobs_count     uintptr
-	logprobs_per_token uint32
-	finish_reason      uint32
-	status             bn_status
-	stop_index         int32
-	message            bn_string
-	embedding          *float32
-	embedding_count    uintptr
-	pooling            uint32
-	tool_calls_total   uint32
-	prompt_tokens      uint32
-	generated_tokens   uint32
-	reasoning_tokens   uint32
-	cached_tokens      uint32
-	drafted_tokens     uint32
-	accepted_tokens    uint32
-	queued_ns          uint64
-	prefill_ns         uint64
-	first_token_ns     uint64
-	decode_ns          uint64
-	total_ns           uint64
+	struct_size            uint32
+	kind                   uint32
+	request                bn_request
+	user_data              uint64
+	engine                 bn_engine
+	lease                  uint64
+	text                   bn_string
+	reasoning              bn_string
+	tool_calls             *bn_tool_call
+	tool_calls_count       uintptr
+	tokens                 *uint32
+	tokens_count           uintptr
+	logprobs               *bn_logprob
+	logprobs_count         uintptr
+	logprobs_per_token     uint32
+	finish_reason          uint32
+	status                 bn_status
+	stop_index             int32
+	message                bn_string
+	embedding              *float32
+	embedding_count        uintptr
+	pooling                uint32
+	tool_calls_total       uint32
+	prompt_tokens          uint32
+	generated_tokens       uint32
+	reasoning_tokens       uint32
+	cached_tokens          uint32
+	drafted_tokens         uint32
+	accepted_tokens        uint32
+	queued_ns              uint64
+	prefill_ns             uint64
+	first_token_ns         uint64
+	decode_ns              uint64
+	total_ns               uint64
+	decisions              *bn_decision
+	decisions_count        uintptr
+	decision_options       *bn_decision_option
+	decision_options_count uintptr
 }
 
 type bn_model_config struct {
@@ -587,6 +625,9 @@ var _ [sizeof_bn_sampling]byte = [unsafe.Sizeof(bn_sampling{})]byte{}
 var _ [sizeof_bn_constraint]byte = [unsafe.Sizeof(bn_constraint{})]byte{}
 var _ [sizeof_bn_embedding_params]byte = [unsafe.Sizeof(bn_embedding_params{})]byte{}
 var _ [sizeof_bn_trace]byte = [unsafe.Sizeof(bn_trace{})]byte{}
+var _ [sizeof_bn_question]byte = [unsafe.Sizeof(bn_question{})]byte{}
+var _ [sizeof_bn_decision]byte = [unsafe.Sizeof(bn_decision{})]byte{}
+var _ [sizeof_bn_decision_option]byte = [unsafe.Sizeof(bn_decision_option{})]byte{}
 var _ [sizeof_bn_request_params]byte = [unsafe.Sizeof(bn_request_params{})]byte{}
 var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}
 var _ [sizeof_bn_tool_call]byte = [unsafe.Sizeof(bn_tool_call{})]byte{}

@@ -134,7 +134,8 @@ type Request struct {
 	Pooling       Pooling       // Embed: how
 	Normalization Normalization // Embed: whether the vector is divided by its length
 
-	document *string // Rerank: what Prompt is asked of
+	document  *string    // Rerank: what Prompt is asked of
+	questions []Question // Decide: about the prompt
 }
 
 // params makes the C struct, which points into the arena.
@@ -183,6 +184,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 	if r.document != nil {
 		p.document = memory.some(*r.document)
 	}
+	p.questions, p.questions_count = memory.questions(r.questions)
 	if r.Score {
 		p.task = BN_TASK_SCORE
 	}

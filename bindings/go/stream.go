@@ -64,6 +64,7 @@ type Ending struct {
 	ToolCallsTotal int // calls in the whole answer
 	Usage          Usage
 	vector         []float32
+	decisions      []Decision
 }
 
 // Completion is a whole answer.
@@ -234,7 +235,8 @@ func ending(e *bn_event) Ending {
 			Queued:          time.Duration(e.queued_ns), Prefill: time.Duration(e.prefill_ns),
 			FirstToken: time.Duration(e.first_token_ns), Decode: time.Duration(e.decode_ns), Total: time.Duration(e.total_ns),
 		},
-		vector: append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(e.embedding)), int(e.embedding_count))...),
+		vector:    append([]float32(nil), unsafe.Slice((*float32)(unsafe.Pointer(e.embedding)), int(e.embedding_count))...),
+		decisions: decisions(e),
 	}
 }
 

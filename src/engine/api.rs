@@ -15,6 +15,7 @@ pub use crate::constrain::{Constraint, ConstraintKind, JsonOptions, WhiteSpace};
 pub use crate::engine::hub::Stage;
 pub use crate::engine::hub::ids::{RequestId, Which};
 pub use crate::engine::request::adapters::{Adapted, Adapter};
+pub use crate::engine::request::decision::{Decision, Decisions, OptionScore, Question, QuestionKind};
 pub use crate::engine::request::event::{Embedding, Event, FinishReason, Logprob, Usage};
 pub use crate::engine::request::scores::ScoreParams;
 pub use crate::engine::request::tool_calls::{CallText, CallView, TextView, ToolCalls};
@@ -201,6 +202,8 @@ pub struct RequestParams<'a> {
     /// Some: the request asks for log probabilities of the prompt's own tokens, along with those of the other tokens
     /// that `sampling` asks for.
     pub scores: Option<ScoreParams>,
+    /// Some: the request asks these questions about the prompt, and generates nothing. Options as with `embedding`.
+    pub questions: Option<Vec<Question<'a>>>,
     /// 0: as many as `context_length` leaves.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
@@ -258,7 +261,9 @@ pub struct RequestParams<'a> {
 impl RequestParams<'_> {
     /// Returns whether the request asks for an output.
     pub fn generates(&self) -> bool {
-        self.embedding.is_none() && self.scores.is_none_or(|scores| scores.generates)
+        self.embedding.is_none()
+            && self.questions.is_none()
+            && self.scores.is_none_or(|scores| scores.generates)
     }
 
     /// Returns whether the request asks for the score of a pair of texts.
@@ -276,6 +281,7 @@ impl Default for RequestParams<'_> {
             prompt: Prompt::Tokens(Cow::default()),
             embedding: None,
             scores: None,
+            questions: None,
             max_new_tokens: 128,
             sampling: SamplingParams::default(),
             stop_tokens: Cow::default(),

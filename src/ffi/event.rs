@@ -1,6 +1,7 @@
 //! `bn_event`: an engine's report on a request.
 
 use super::growth::grown;
+use super::question::{bn_decision, bn_decision_option};
 use super::status::bn_status;
 use super::string::bn_string;
 use super::tool_call::bn_tool_call;
@@ -92,7 +93,8 @@ pub struct bn_event {
     /// Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
     /// and all below are 0 before `BN_EVENT_COMPLETED`.
     pub tool_calls_total: u32,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt; with `BN_TASK_DECIDE` also those of the questions and their options,
+    /// what they have in common counted once.
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
@@ -114,6 +116,12 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// From submit to this event.
     pub total_ns: u64,
+    /// With `BN_TASK_DECIDE`: the answer to each question, in order, or NULL.
+    pub decisions: *const bn_decision,
+    pub decisions_count: usize,
+    /// The options of all questions, in order, or NULL.
+    pub decision_options: *const bn_decision_option,
+    pub decision_options_count: usize,
 }
 
 grown!(
@@ -123,6 +131,7 @@ grown!(
         finish_reason, status, stop_index, message, embedding, embedding_count, pooling,
         tool_calls_total, prompt_tokens, generated_tokens, reasoning_tokens, cached_tokens,
         drafted_tokens, accepted_tokens, queued_ns, prefill_ns, first_token_ns, decode_ns, total_ns,
+        decisions, decisions_count, decision_options, decision_options_count,
     };
     // `bn_events_free` needs these fields.
     LEAST = offset_of!(bn_event, text)
@@ -187,6 +196,10 @@ impl bn_event {
             tool_calls: array(event.calls.views()),
             tool_calls_count: event.calls.views().len(),
             tool_calls_total: event.calls_made,
+            decisions: array(&event.decisions.answers),
+            decisions_count: event.decisions.answers.len(),
+            decision_options: array(&event.decisions.options),
+            decision_options_count: event.decisions.options.len(),
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod guard;
 pub mod log;
 pub mod model;
 pub mod pooling;
+pub mod question;
 mod registry;
 pub mod request;
 pub mod sampling;

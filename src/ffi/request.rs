@@ -6,13 +6,14 @@ use super::constraint::bn_constraint;
 use super::growth::{self, Grown, grown};
 use super::guard;
 use super::pooling::bn_embedding_params;
+use super::question::{bn_question, questions};
 use super::registry;
 use super::sampling::{bn_sampling, list};
 use super::speculation::speculation;
 use super::trace::bn_trace;
 use super::types::*;
 use crate::base::{Error, Result};
-use crate::engine::api::{Adapted, EmbeddingParams, Prompt, RequestParams, ScoreParams, Stage};
+use crate::engine::api::{Adapted, EmbeddingParams, Prompt, Question, RequestParams, ScoreParams, Stage};
 use crate::sample::{Dry, MAX_LISTED, SamplingParams};
 use std::borrow::Cow;
 
@@ -33,6 +34,11 @@ pub const BN_TASK_SCORE: u32 = 2;
 /// it has its own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `embedding`
 /// is refused, the rest is as with `BN_TASK_EMBED`.
 pub const BN_TASK_RERANK: u32 = 3;
+/// Return the answers to `questions` about the prompt, in one event, as `BN_FINISH_LENGTH`: how
+/// likely each option is as the next text. Tokens that questions have in common, the prompt's
+/// first, are computed once, and the rest side by side. `session` is refused, the rest is as with
+/// `BN_TASK_EMBED`, but `chat` is taken. `BN_ERR_UNSUPPORTED` for models that generate nothing.
+pub const BN_TASK_DECIDE: u32 = 4;
 
 /// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
@@ -80,6 +86,8 @@ pub const BN_PRIORITY_MAX: u32 = 255;
 
 /// The largest `stop_strings_count` and `stop_tokens_count`.
 pub const BN_MAX_STOPS: u32 = 256;
+
+const TASKS: [u32; 5] = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK, BN_TASK_DECIDE];
 
 const FLAGS: u32 = BN_REQUEST_NO_STREAM
     | BN_REQUEST_POLL_BY_ID
@@ -182,6 +190,10 @@ pub struct bn_request_params {
     pub session: bn_string,
     /// The caller's trace, for `on_span`.
     pub trace: bn_trace,
+
+    /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
+    pub questions: *const bn_question,
+    pub questions_count: usize,
 }
 
 grown!(
@@ -191,6 +203,7 @@ grown!(
         max_new_tokens, min_new_tokens, max_reasoning_tokens, timeout_ms, queue_timeout_ms,
         adapter_scale, adapter, sampling, constraint, top_logprobs, logprobs_from, logprob_tokens,
         logprob_tokens_count, embedding, speculation, draft_tokens, cache_salt, session, trace,
+        questions, questions_count,
     },
     priority: BN_PRIORITY_DEFAULT, max_new_tokens: RequestParams::default().max_new_tokens,
     max_reasoning_tokens: BN_NO_LIMIT, adapter_scale: 1.0, sampling.top_p: SamplingParams::default().top_p,
@@ -222,8 +235,7 @@ impl bn_request_params {
     unsafe fn as_engine<'a>(&self) -> Result<RequestParams<'a>> {
         let has = |flag| self.flags & flag != 0;
         guard::flags("flags", self.flags, FLAGS)?;
-        let tasks = [BN_TASK_GENERATE, BN_TASK_EMBED, BN_TASK_SCORE, BN_TASK_RERANK].map(|task| (task, ()));
-        choice("task", self.task, "BN_TASK", &tasks)?;
+        choice("task", self.task, "BN_TASK", &TASKS.map(|task| (task, ())))?;
         // SAFETY: the caller's promise.
         let (constraint, json) = unsafe { self.constraint.as_engine(!self.chat.json.data.is_null()) }?;
         if has(BN_REQUEST_DROP_LATE) && self.queue_timeout_ms == 0 {
@@ -283,6 +295,8 @@ impl bn_request_params {
             trace: self.trace.as_engine()?,
             adapter: self.adapter()?,
             scores: self.scores()?,
+            // SAFETY: the caller's promise.
+            questions: unsafe { self.questions() }?,
             speculation: speculation(self.speculation)?,
             draft_tokens: self.draft_tokens,
         })
@@ -315,6 +329,17 @@ impl bn_request_params {
             )),
             (true, true) => Err(Error::invalid("BN_REQUEST_PROMPT_LOGPROBS and BN_TASK_SCORE are both set")),
             (generates, _) => Ok(Some(ScoreParams { from: self.logprobs_from, generates })),
+        }
+    }
+
+    /// # Safety
+    /// `questions` is NULL or as the fields say, for `'a`.
+    unsafe fn questions<'a>(&self) -> Result<Option<Vec<Question<'a>>>> {
+        match (self.task, self.questions_count) {
+            // SAFETY: the caller's promise.
+            (BN_TASK_DECIDE, count) => unsafe { questions(self.questions, count) }.map(Some),
+            (_, 0) => Ok(None),
+            _ => Err(Error::invalid("questions is set and needs BN_TASK_DECIDE")),
         }
     }
 

@@ -17,6 +17,10 @@ const KNOWN: &[&str] = &["general", "tokenizer", "split", "quantize", "imatrix",
 /// Namespaces of arithmetic, beside those of architectures.
 const ARITHMETIC: &[&str] = &["adapter", "diffusion", "prism", "xielu"];
 
+/// How the keys of models begin, after the architecture, that were trained to answer typed questions. Some have further
+/// layers; others answer by the letters of a prompt of their own, with temperatures.
+const DECISION: &str = ".decision.";
+
 /// The newest `general.quantization_version`: another one has other blocks under the same types' numbers.
 const QUANTIZATION_VERSION: u64 = 2;
 
@@ -40,6 +44,13 @@ pub(super) fn check(gguf: &Gguf, own: &[&str], warn: &dyn Fn(&str)) -> Result<()
         let within = |name: &&str| {
             key.strip_prefix(*name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
+        let decides = |name: &&str| key.strip_prefix(*name).is_some_and(|rest| rest.starts_with(DECISION));
+        if own.iter().any(decides) {
+            return refuse(
+                key,
+                "the model answers typed questions by a head or a prompt of its own, which this build does not run",
+            );
+        }
         if KNOWN.iter().chain(own).any(within) {
             continue;
         }

@@ -77,9 +77,20 @@ const WORTH: u32 = 16;
 /// How long other sequences may pass a sequence before it may preempt those after it.
 pub const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// A dense slot index that the engine assigns; free for reuse after `cancel`.
+/// A slot index that the engine assigns; free for reuse after `cancel`. Those below and those from `SeqId::BRANCHES` on
+/// are dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeqId(pub u32);
+
+impl SeqId {
+    /// The first id of the branches of requests.
+    pub const BRANCHES: u32 = 1 << 31;
+
+    /// Its range, and its index there.
+    pub(crate) fn place(self) -> (usize, usize) {
+        (usize::from(self.0 >= Self::BRANCHES), (self.0 & (Self::BRANCHES - 1)) as usize)
+    }
+}
 
 /// How a sequence may use the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -148,9 +148,9 @@ pub(super) fn fill<'a>(
     contents
 }
 
-/// Slots by id; grows to the highest id seen.
+/// Slots by id, of both ranges; grow to the highest id seen.
 #[derive(Default)]
-pub(super) struct SequenceSlots(Vec<SequenceSlot>);
+pub(super) struct SequenceSlots([Vec<SequenceSlot>; 2]);
 
 /// Maximum number of keys whose memory an empty slot keeps.
 const KEPT_KEYS: usize = 16;
@@ -159,28 +159,31 @@ impl SequenceSlots {
     pub(super) fn get(&self, seq: SeqId) -> Option<&SequenceSlot> {
         #[cfg(test)]
         lookups::add();
-        self.0.get(seq.0 as usize).filter(|slot| slot.state != State::Absent)
+        let (range, index) = seq.place();
+        self.0[range].get(index).filter(|slot| slot.state != State::Absent)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (SeqId, &SequenceSlot)> {
         #[cfg(test)]
-        self.0.iter().for_each(|_| lookups::add());
-        let slots = self.0.iter().enumerate().map(|(i, slot)| (SeqId(i as u32), slot));
+        self.0.iter().flatten().for_each(|_| lookups::add());
+        let ranges = self.0.iter().zip([0, SeqId::BRANCHES]);
+        let slots = ranges.flat_map(|(slots, first)| (first..).map(SeqId).zip(slots));
         slots.filter(|(_, slot)| slot.state != State::Absent)
     }
 
     /// Puts a new sequence into an empty slot.
     pub(super) fn open(&mut self, seq: SeqId, request: Request, rank: Rank) -> Result<()> {
-        let index = seq.0 as usize;
-        if index >= self.0.len() {
-            let more = index + 1 - self.0.len();
+        let (range, index) = seq.place();
+        let slots = &mut self.0[range];
+        if index >= slots.len() {
+            let more = index + 1 - slots.len();
             if seq.0 == NONE {
                 return Err(Error::internal("a scheduler slot beyond the last"));
             }
-            reserve(&mut self.0, more, "scheduler slots")?;
-            self.0.resize_with(index + 1, SequenceSlot::default);
+            reserve(slots, more, "scheduler slots")?;
+            slots.resize_with(index + 1, SequenceSlot::default);
         }
-        let slot = &mut self.0[index];
+        let slot = &mut slots[index];
         if slot.state != State::Absent {
             return Err(Error::internal(format!("scheduler slot {index} is taken")));
         }
@@ -204,7 +207,8 @@ impl SequenceSlots {
     }
 
     pub(super) fn close(&mut self, seq: SeqId) {
-        let slot = &mut self.0[seq.0 as usize];
+        let (range, index) = seq.place();
+        let slot = &mut self.0[range][index];
         let mut keys = std::mem::take(&mut slot.keys);
         if keys.capacity() > KEPT_KEYS {
             keys = Vec::new();
@@ -218,7 +222,8 @@ impl Index<SeqId> for SequenceSlots {
     fn index(&self, seq: SeqId) -> &SequenceSlot {
         #[cfg(test)]
         lookups::add();
-        &self.0[seq.0 as usize]
+        let (range, index) = seq.place();
+        &self.0[range][index]
     }
 }
 
@@ -226,7 +231,8 @@ impl IndexMut<SeqId> for SequenceSlots {
     fn index_mut(&mut self, seq: SeqId) -> &mut SequenceSlot {
         #[cfg(test)]
         lookups::add();
-        &mut self.0[seq.0 as usize]
+        let (range, index) = seq.place();
+        &mut self.0[range][index]
     }
 }
 

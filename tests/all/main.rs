@@ -20,6 +20,7 @@ mod cuda;
 mod cycles;
 mod eagle_support;
 mod engine_constrained;
+mod engine_decisions;
 mod engine_disk;
 mod engine_eagle;
 mod engine_echo;

@@ -198,6 +198,12 @@ fn namespaces_that_nobody_knows() {
     ] {
         unsupported(llama().set(key, value), &[&format!("'{key}'"), "namespace"]);
     }
+    // Models with heads for typed questions.
+    let decides =
+        [llama().str("llama.decision.type", "openjev"), llama().u32("llama.decision.block_count", 1)];
+    for (file, key) in decides.into_iter().zip(["type", "block_count"]) {
+        unsupported(file, &[&format!("'llama.decision.{key}'"), "typed questions"]);
+    }
     unsupported(llama().u32("general.quantization_version", 3), &["general.quantization_version", "3"]);
     let stamped = llama()
         .str("mradermacher.quantized_at", "2025-01-25T03:07:17+01:00")

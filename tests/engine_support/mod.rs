@@ -60,6 +60,7 @@ pub struct Answer {
     pub stop: Option<u32>,
     pub vector: Vec<f32>,
     pub pooling: Option<Pooling>,
+    pub decisions: Decisions,
 }
 
 impl Answer {
@@ -73,6 +74,7 @@ impl Answer {
         self.message = event.message.clone();
         self.usage = event.usage;
         self.stop = event.stop;
+        self.decisions = event.decisions.clone();
         assert_eq!(event.embedding.is_some(), event.finish == FinishReason::Embedding);
         if let Some(embedding) = &event.embedding {
             (self.vector, self.pooling) = (embedding.values.clone(), Some(embedding.pooling));

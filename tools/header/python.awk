@@ -117,6 +117,7 @@ function class_of(i, stem) {
     stem = name[i]
     if (stem ~ /^bn_(string|error|span|logits|logit_bias|trace)$/ || has_field(stem, "reserved")) return
     if (stem == "bn_chat_message") struct_class(i, camel(stem), "TypedDict", "Sequence")
+    else if (stem == "bn_question") struct_class(i, camel(stem), "TypedDict, total=False", "Sequence")
     else if (stem == "bn_request_params") {
         constraints()
         struct_class(i, "RequestOptions", "ConstraintOptions, total=False", "Sequence")

@@ -522,6 +522,27 @@ void reranks(const std::string &golden) { // 16
     CHECK(thrown([&] { bn::Engine().rerank(bn::Request("x"), {"y"}); }).code() == BN_ERR_UNSUPPORTED);
 }
 
+void decides() { // 18
+    const bn::Engine engine;
+    bn::Request request("Once upon a time there was a small machine.");
+    request.questions = {bn::Question(BN_QUESTION_YES_NO, "Was it small?", {" yes", " no"}),
+                         bn::Question(BN_QUESTION_CHOICE, "It met", {" a dog", " a cat", " the moon"})};
+    const bn::Completion answer = engine.decide(request);
+    CHECK(answer.decisions.size() == 2 && answer.decision_options.size() == 5);
+    for (const bn_decision &one : answer.decisions) {
+        double sum = 0, total = 0;
+        const bn_decision_option *options = &answer.decision_options[one.first_option];
+        for (uint32_t i = 0; i < one.options_count; i++) sum += options[i].probability, total += std::exp(options[i].logprob);
+        CHECK(std::abs(sum - 1) < 1e-9 && one.value > 0);
+        CHECK(std::abs(options[one.best].probability - std::exp(options[one.best].logprob) / total) < 1e-9);
+    }
+    CHECK(answer.decisions[0].value == answer.decision_options[0].probability);
+    request.questions[1].options.clear();
+    request.questions[1].name = "empty";
+    const bn::Error error = thrown([&] { engine.decide(request); });
+    CHECK(error.code() == BN_ERR_INVALID_ARGUMENT && error.message().find("empty") != std::string::npos);
+}
+
 void speculation() {
     bn::EngineConfig config("builtin:echo");
     config.speculation = BN_SPECULATION_LOOKUP;
@@ -664,6 +685,7 @@ int main(int, char **arguments) {
     adapters(arguments[2]);
     scores();
     reranks(arguments[2]);
+    decides();
     speculation();
     draft_model();
     hooks();

@@ -6,6 +6,7 @@ comments of the C header, without its prefixes: `_header.py` is made of it.
 
 from ._adapter import Adapter as Adapter
 from ._async import AsyncStream as AsyncStream
+from ._decide import Decided as Decided
 from ._engine import Engine as Engine
 from ._error import Error as Error
 from ._header import *  # noqa: F403

@@ -37,8 +37,28 @@ def initializer(ctype: Any, value: Any, kept: list[Any]) -> Any:
         kept.append(ffi.from_buffer("char[]", os.fspath(value).encode()))
         return {"data": kept[-1], "length": len(kept[-1])}
     if ctype.kind == "struct" and not isinstance(value, tuple):
-        return {name: initializer(field.type, value[name], kept) for name, field in ctype.fields}
+        return _fields(ctype, value, kept)
     return value
+
+
+def _fields(ctype: Any, value: Mapping[str, Any], kept: list[Any]) -> dict[str, Any]:
+    """The initializers of a struct's fields. Those that its class does not require may be missing."""
+    required: frozenset[str] = _class(ctype).__required_keys__
+    unknown = value.keys() - dict(ctype.fields).keys()
+    if unknown:
+        raise KeyError(*unknown)
+    made: dict[str, Any] = {}
+    for name, field in ctype.fields:
+        counted = made.get(name.removesuffix("_count")) if name.endswith("_count") else None
+        if counted is not None:
+            made[name] = len(counted)
+        elif name in value or name in required:
+            made[name] = initializer(field.type, value[name], kept)
+    return made
+
+
+def _class(ctype: Any) -> Any:
+    return getattr(header, "".join(part.capitalize() for part in ctype.cname.removeprefix("bn_").split("_")))
 
 
 def string(value: str | os.PathLike[str], kept: list[Any]) -> Any:
@@ -123,5 +143,4 @@ def _items(ctype: Any) -> Callable[[Any, int], Any]:
 def _struct(ctype: Any) -> Callable[[Any], Any]:
     if ctype.cname == "bn_string":
         return text
-    name = "".join(part.capitalize() for part in ctype.cname.removeprefix("bn_").split("_"))
-    return reader(ctype.cname, getattr(header, name))
+    return reader(ctype.cname, _class(ctype))

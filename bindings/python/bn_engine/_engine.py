@@ -9,13 +9,14 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
+from . import _decide, _score
 from . import _header as header
-from . import _score
 from ._async import OVER, AsyncStream, Inbox
 from ._convert import fill, reader, string
+from ._decide import Decided
 from ._error import Error
 from ._library import Owned, call, explained, ffi, lib, prepared, written
 from ._model import Model, log
@@ -155,6 +156,27 @@ class Engine(Owned):
             requests = _pairs(documents, options)
             streams = [await stack.enter_async_context(AsyncStream(self, query, request)) for request in requests]
             return [_vector(await stream.result())[0] for stream in streams]
+
+    def decide(
+        self,
+        prompt: str | None,
+        questions: Sequence[header.Question],
+        **options: Unpack[header.RequestOptions],
+    ) -> list[Decided]:
+        """The answers to questions about the prompt, which is computed once. Nothing is generated."""
+        request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
+        with Stream(self, prompt, request) as stream:
+            return _decide.read(stream.result())
+
+    async def adecide(
+        self,
+        prompt: str | None,
+        questions: Sequence[header.Question],
+        **options: Unpack[header.RequestOptions],
+    ) -> list[Decided]:
+        request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
+        async with AsyncStream(self, prompt, request) as stream:
+            return _decide.read(await stream.result())
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
         """Compiles a constraint as a request does, and keeps it for later requests. Raises an error if it is wrong."""

@@ -174,6 +174,30 @@ class Models(unittest.TestCase):
         with Engine() as engine, self.assertRaises(bn_engine.UnsupportedError):
             engine.rerank("x", ["y"])
 
+    def test_decisions(self):
+        story = "Once upon a time there was a small machine."
+        questions: list[bn_engine.Question] = [
+            {"kind": bn_engine.QUESTION_YES_NO, "text": "Was it small?", "options": [" yes", " no"]},
+            {"kind": bn_engine.QUESTION_SCORE, "text": "It counted to", "options": [" 1", " 2", " 3"]},
+            {"text": "It met", "options": [" a dog", " a cat"]},
+        ]
+        with Engine() as engine:
+            answers = engine.decide(story, questions)
+            self.assertEqual([len(answer.probabilities) for answer in answers], [2, 3, 2])
+            for answer in answers:
+                total = sum(math.exp(logprob) for logprob in answer.logprobs)
+                for share, logprob in zip(answer.probabilities, answer.logprobs):
+                    self.assertAlmostEqual(share, math.exp(logprob) / total)
+                self.assertEqual(answer.best, answer.probabilities.index(max(answer.probabilities)))
+            self.assertEqual(answers[0].value, answers[0].probabilities[0])
+            levels = sum(level * share for level, share in enumerate(answers[1].probabilities))
+            self.assertAlmostEqual(answers[1].value, levels)
+            self.assertEqual(asyncio.run(engine.adecide(story, questions)), answers)
+            with self.assertRaisesRegex(bn_engine.InvalidArgumentError, "empty"):
+                engine.decide(story, [{"name": "empty"}])
+            with self.assertRaises(TypeError):
+                engine.decide(story, [{"words": "x"}])  # type: ignore[typeddict-unknown-key]
+
     def test_the_log_goes_to_logging(self):
         with self.assertLogs("bn_engine", logging.INFO) as logs:
             Engine(log_level=bn_engine.LOG_INFO).close()

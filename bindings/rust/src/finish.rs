@@ -1,4 +1,5 @@
 //! The ends of requests.
+use crate::decision::Decision;
 use crate::error::{Error, static_text};
 use crate::request::Pooling;
 use crate::sys;
@@ -108,6 +109,8 @@ pub struct Finish {
     pub stop_index: Option<usize>,
     /// The vector of an embedding, or the one number of a relevance.
     pub embedding: Option<Vec<f32>>,
+    /// The answers to the questions of [`Task::Decide`](crate::Task::Decide).
+    pub decisions: Option<Vec<Decision>>,
     /// How the embedding was pooled.
     pub pooling: Option<Pooling>,
     /// Calls of tools in the whole answer. After [`FinishReason::Stop`] the model waits for their results.
@@ -126,6 +129,7 @@ impl Finish {
             error: Some(error),
             stop_index: None,
             embedding: None,
+            decisions: None,
             pooling: None,
             tool_calls_total: 0,
             usage: Usage::default(),

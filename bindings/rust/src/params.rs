@@ -1,5 +1,6 @@
 //! Requests in the library's form.
 use crate::chat::RawChat;
+use crate::decision::Questions;
 use crate::logits::on_logits;
 use crate::request::{Prompt, Request, Task};
 use crate::sampling::SamplingArrays;
@@ -27,6 +28,8 @@ pub(crate) struct Params<'a> {
     chat: Option<RawChat<'a>>,
     stop_strings: Vec<sys::bn_string>,
     sampling: SamplingArrays,
+    /// With the arrays that they point to.
+    questions: (Questions, Vec<sys::bn_question>),
 }
 
 impl<'a> Params<'a> {
@@ -35,6 +38,8 @@ impl<'a> Params<'a> {
             Prompt::Chat(chat) => Some(RawChat::new(chat)),
             _ => None,
         };
+        let questions = Questions::new(&request.questions);
+        let raw = questions.raw(&request.questions);
         Self {
             request,
             task: request.task,
@@ -42,6 +47,7 @@ impl<'a> Params<'a> {
             chat,
             stop_strings: text::views(&request.stop_strings),
             sampling: SamplingArrays::new(&request.sampling),
+            questions: (questions, raw),
         }
     }
 
@@ -109,7 +115,10 @@ impl<'a> Params<'a> {
                 sys::BN_TASK_SCORE
             }
             Task::Rerank => sys::BN_TASK_RERANK,
+            Task::Decide => sys::BN_TASK_DECIDE,
         };
+        let (_, questions) = &self.questions;
+        (params.questions, params.questions_count) = (text::array(questions), questions.len());
     }
 
     fn write_ends(&self, params: &mut sys::bn_request_params) {

@@ -2,6 +2,7 @@
 use crate::adapter::Adapter;
 use crate::chat::{Chat, Message};
 use crate::constraint::Constraint;
+use crate::decision::Question;
 use crate::logits::OnLogits;
 use crate::sampling::Sampling;
 use crate::{params, sys};
@@ -128,6 +129,8 @@ pub enum Task {
     /// The relevance of a document to a query, as the only number of
     /// [`Finish::embedding`](crate::Finish::embedding).
     Rerank,
+    /// The answers to [`Request::questions`] about the prompt, in [`Finish::decisions`](crate::Finish::decisions).
+    Decide,
 }
 
 /// The source of drafted tokens, of which the model verifies several in one step. Drafts never change an
@@ -208,6 +211,8 @@ pub struct Request {
     pub prompt_logprobs: bool,
     /// The first position for `prompt_logprobs`.
     pub logprobs_from: u32,
+    /// With [`Task::Decide`]: questions about the prompt.
+    pub questions: Vec<Question>,
     /// The source of drafts.
     pub speculation: Speculation,
     /// The most tokens to draft for one step. 0: the engine's default.
@@ -266,6 +271,7 @@ impl Default for Request {
             chain_logprobs: false,
             prompt_logprobs: false,
             logprobs_from: raw.logprobs_from,
+            questions: Vec::new(),
             speculation: Speculation::Default,
             draft_tokens: raw.draft_tokens,
             cache_salt: raw.cache_salt,

@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::inbox::Inbox;
 use crate::logits::OnLogits;
 use crate::request::{Pooling, Request};
-use crate::{callback, sys, text};
+use crate::{callback, decision, sys, text};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
@@ -80,6 +80,8 @@ impl Shared {
             error: (event.status != sys::BN_OK).then(|| self.error(event, reason)),
             stop_index: usize::try_from(event.stop_index).ok(),
             embedding: (!embedding.is_empty()).then(|| embedding.to_vec()),
+            // SAFETY: as above.
+            decisions: unsafe { decision::decisions(event) },
             pooling: (event.pooling != 0).then(|| Pooling::of(event.pooling)),
             tool_calls_total: event.tool_calls_total,
             usage: Usage {

@@ -634,6 +634,75 @@ pub struct bn_trace {
     pub parent_id: [u8; 8],
 }
 
+/// One of the options.
+pub const BN_QUESTION_CHOICE: u32 = 0;
+
+/// A level: the options are its levels in order, and the first is level 0.
+pub const BN_QUESTION_SCORE: u32 = 1;
+
+/// Yes or no: two options, the first for yes. Without options: "Yes" and "No".
+pub const BN_QUESTION_YES_NO: u32 = 2;
+
+/// The largest `questions_count`.
+pub const BN_MAX_QUESTIONS: u32 = 4096;
+
+/// The largest `options_count`.
+pub const BN_MAX_OPTIONS: u32 = 255;
+
+/// A question about the prompt of `BN_TASK_DECIDE`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bn_question {
+    /// `BN_QUESTION_*`.
+    pub kind: u32,
+    /// Room for later flags: 0.
+    pub flags: u32,
+    /// Names it in messages; may be NULL.
+    pub name: bn_string,
+    /// Follows the prompt; may be NULL. After `prompt` and `prompt_tokens` it is tokenized by
+    /// itself. In `chat` it is the end of the last message, after an empty line, or a message of its
+    /// own if the last one is not a user's text.
+    pub text: bn_string,
+    /// Texts that may come next, no two with the same tokens. Each is tokenized by itself, as
+    /// text: begin it with a space where the model would.
+    pub options: *const bn_string,
+    pub options_count: usize,
+}
+
+/// The answer to a question.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bn_decision {
+    /// `BN_QUESTION_*`.
+    pub kind: u32,
+    /// The most likely option; the first one of several.
+    pub best: u32,
+    /// Index of its first option in `decision_options`.
+    pub first_option: u32,
+    /// Number of its options.
+    pub options_count: u32,
+    /// `BN_QUESTION_CHOICE`: the probability of `best`. `BN_QUESTION_SCORE`: the expected level,
+    /// the sum of levels times their probabilities. `BN_QUESTION_YES_NO`: the probability of yes.
+    pub value: f64,
+    /// 0 to 1. With n options and p the probability of `best` it is (n p - 1) / (n - 1). For
+    /// `BN_QUESTION_SCORE`: 1 - a / b, but not below 0, where a is the expected distance from
+    /// `best` in levels, and b the mean distance of all levels from their middle. 1 with one
+    /// option.
+    pub confidence: f64,
+}
+
+/// How likely an option of a question is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bn_decision_option {
+    /// Sum of the natural logarithms of its tokens' probabilities, each after the prompt, the
+    /// question and the tokens before it, as `BN_TASK_SCORE` returns them. So an option is at least
+    /// as likely as one that begins with it.
+    pub logprob: f64,
+    /// The softmax of its question's `logprob`s.
+    pub probability: f64,
+}
+
 /// Generate an output.
 pub const BN_TASK_GENERATE: u32 = 0;
 
@@ -654,6 +723,12 @@ pub const BN_TASK_SCORE: u32 = 2;
 /// it has its own. Models without such a prompt return `BN_ERR_UNSUPPORTED` for them. `embedding`
 /// is refused, the rest is as with `BN_TASK_EMBED`.
 pub const BN_TASK_RERANK: u32 = 3;
+
+/// Return the answers to `questions` about the prompt, in one event, as `BN_FINISH_LENGTH`: how
+/// likely each option is as the next text. Tokens that questions have in common, the prompt's
+/// first, are computed once, and the rest side by side. `session` is refused, the rest is as with
+/// `BN_TASK_EMBED`, but `chat` is taken. `BN_ERR_UNSUPPORTED` for models that generate nothing.
+pub const BN_TASK_DECIDE: u32 = 4;
 
 /// One event at the end, with the whole text and all tokens.
 pub const BN_REQUEST_NO_STREAM: u32 = 1 << 0;
@@ -801,6 +876,9 @@ pub struct bn_request_params {
     pub session: bn_string,
     /// The caller's trace, for `on_span`.
     pub trace: bn_trace,
+    /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
+    pub questions: *const bn_question,
+    pub questions_count: usize,
 }
 
 /// The stage of a request.
@@ -926,7 +1004,8 @@ pub struct bn_event {
     /// Calls in the whole answer; after `BN_FINISH_STOP` the model waits for their results. This
     /// and all below are 0 before `BN_EVENT_COMPLETED`.
     pub tool_calls_total: u32,
-    /// Tokens of the prompt.
+    /// Tokens of the prompt; with `BN_TASK_DECIDE` also those of the questions and their options,
+    /// what they have in common counted once.
     pub prompt_tokens: u32,
     /// Generated tokens, an end token included.
     pub generated_tokens: u32,
@@ -948,6 +1027,12 @@ pub struct bn_event {
     pub decode_ns: u64,
     /// From submit to this event.
     pub total_ns: u64,
+    /// With `BN_TASK_DECIDE`: the answer to each question, in order, or NULL.
+    pub decisions: *const bn_decision,
+    pub decisions_count: usize,
+    /// The options of all questions, in order, or NULL.
+    pub decision_options: *const bn_decision_option,
+    pub decision_options_count: usize,
 }
 
 /// The engine accepts requests.

@@ -287,6 +287,7 @@ async fn submit<A: Api>(
 pub fn kind_of(request: &bn::Request) -> &'static str {
     match (&request.task, &request.prompt) {
         (bn::Task::Embed(_), _) => "input",
+        (bn::Task::Decide, _) => "state and questions",
         (bn::Task::Rerank, _) | (_, bn::Prompt::Pair { .. }) => "query and document",
         (_, bn::Prompt::Chat(_)) => "messages",
         _ => "prompt",

@@ -34,9 +34,10 @@ impl Core {
             let goes = |own: &Sequence| !own.times.was_admitted() && own.placement.session.is_none();
             if self.sequences.get(seq).is_some_and(goes) {
                 self.scheduler.cancel(seq, &self.sequences);
-                let gone = self.sequences.remove(seq).into_iter();
-                let handed_on = &mut self.outbox.share.handed_on;
-                handed_on.extend(gone.map(|sequence| (sequence.id, Work::Sequence(sequence))));
+                let Some(mut gone) = self.sequences.remove(seq) else { continue };
+                self.end_branches(&mut gone);
+                gone.decider.iter_mut().for_each(|decider| decider.rewind());
+                self.outbox.share.handed_on.push((gone.id, Work::Sequence(gone)));
             }
         }
     }
@@ -52,7 +53,8 @@ impl Core {
         let mut commands = std::mem::take(&mut self.commands);
         let mut sequences: Vec<_> =
             self.sequences.slots().filter_map(|seq| self.sequences.remove(seq)).collect();
-        sequences.extend(self.sampling.draws.drain(..).map(Draw::into_sequence));
+        let drawing = self.sampling.draws.drain(..).map(Draw::into_sequence);
+        sequences.extend(drawing.filter(|sequence| sequence.owner().is_none()));
         let mut queued = VecDeque::new();
         hub.exchange(number, &mut self.outbox, &mut queued, Rest::None);
         commands.append(&mut queued);
@@ -61,8 +63,9 @@ impl Core {
                 sequences.push(sequence);
             }
         }
-        for sequence in sequences {
+        for mut sequence in sequences {
             if others && !sequence.times.was_admitted() {
+                sequence.decider.iter_mut().for_each(|decider| decider.rewind());
                 self.outbox.share.handed_on.push((sequence.id, Work::Sequence(sequence)));
                 continue;
             }

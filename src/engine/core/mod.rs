@@ -79,6 +79,7 @@ pub(super) struct Core {
     /// Sequences that ended in this step, with the reason if it was not their own. They leave the scheduler after
     /// the commit.
     ended: Vec<(SeqId, Option<Ending>)>,
+    branches: Branches,
     record: StepLog,
 }
 
@@ -126,6 +127,7 @@ impl Core {
         reserve(&mut record.waits, max_batch_size, BATCH)?;
         reserve(&mut record.gaps, logits_rows(config), BATCH)?;
         reserve(&mut ended, max_batch_size, BATCH)?;
+        let branches = Branches::new(max_batch_size)?;
         reserve(&mut plan.entries, max_batch_size, BATCH)?;
         reserve(&mut plan.admitted, max_batch_size, BATCH)?;
         Ok(Self {
@@ -150,6 +152,7 @@ impl Core {
             outputs,
             outbox,
             ended,
+            branches,
             record,
         })
     }
@@ -261,11 +264,15 @@ impl Core {
         if let Some(name) = &sequence.placement.session {
             self.scheduler.touch_session(name);
         }
-        let request = sequence.request;
+        let (request, branches) = (sequence.request, sequence.decider.is_some());
         self.sequences.insert(sequence);
-        let queued = self.scheduler.submit(seq, request, &self.sequences).and(remembered);
-        if let Err(error) = queued {
-            self.end(seq, Some(failed(error)));
+        let queued = remembered.and_then(|()| match branches {
+            true => Ok(()),
+            false => self.scheduler.submit(seq, request, &self.sequences),
+        });
+        match queued {
+            Ok(()) => self.branch_out(seq),
+            Err(error) => self.end(seq, Some(failed(error))),
         }
     }
 
@@ -292,6 +299,10 @@ impl Core {
         }
         self.scheduler.cancel(seq, &self.sequences);
         let Some(mut sequence) = self.sequences.remove(seq) else { return };
+        if let Some(owner) = sequence.owner() {
+            return self.branch_ended(owner, sequence, why);
+        }
+        self.end_branches(&mut sequence);
         sequence.drafts.iter().for_each(|drafts| self.drafting.learned.learn(drafts));
         if sequence.account.awaits_grant {
             self.awaiting_grant.retain(|&awaiting_grant| awaiting_grant != seq);
@@ -362,6 +373,7 @@ impl Core {
             self.end(seq, why);
         }
         self.ended = ended;
+        self.branch_on();
         self.plan = plan;
         if self.replica.became_sick(&self.shared.log) {
             self.hand_on();
@@ -370,9 +382,17 @@ impl Core {
 
     fn admit(&mut self, admission: &Admission, now: u64) -> Result<()> {
         let Some(sequence) = self.sequences.get_mut(admission.seq) else { return Ok(()) };
-        if let Some(wait) = sequence.admit(admission.cached, now)? {
+        let mut wait = sequence.admit(admission.cached, now)?;
+        if wait.is_some() {
             sequence.drafts.iter_mut().for_each(|drafts| drafts.begin(&self.drafting.learned));
-            self.outbox.admitted.push(admission.seq.0);
+        }
+        let owner = sequence.owner();
+        let seq = owner.unwrap_or(admission.seq);
+        if let Some(request) = owner.and_then(|owner| self.sequences.get_mut(owner)) {
+            wait = request.admit(admission.cached, now)?;
+        }
+        if let Some(wait) = wait {
+            self.outbox.admitted.push(seq.0);
             self.record.waits.push(wait);
         }
         Ok(())
@@ -534,6 +554,7 @@ impl Core {
 }
 
 pub(super) mod backend;
+mod branches;
 pub(super) mod calls;
 mod deadlines;
 pub(super) mod disk;
@@ -548,6 +569,7 @@ pub(super) mod session_file;
 mod sessions;
 mod states;
 mod warm;
+use branches::Branches;
 use deadlines::Deadlines;
 use disk::Tier;
 use drafts::Drafting;
@@ -566,6 +588,5 @@ fn all_ended(shared: &Shared, thread: usize, sequences: &mut Sequences, entries:
         Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
     });
     let now = now_ns();
-    let lives = |sequence: &Sequence| !sequence.doomed && sequence.times.expired(now).is_none();
-    !entries.iter().any(|entry| sequences.get(entry.seq).is_some_and(lives))
+    !entries.iter().any(|entry| sequences.lives(entry.seq, now))
 }

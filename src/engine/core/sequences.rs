@@ -8,9 +8,9 @@ use crate::schedule::{SeqId, Tokens};
 
 #[derive(Default)]
 pub(crate) struct Sequences {
-    /// Indexed by slot, which is also the scheduler's `SeqId`.
-    slots: Vec<Option<Box<Sequence>>>,
-    /// Number of sequences, including those that are lent.
+    /// Indexed by slot, which is also the scheduler's `SeqId`; and the branches of requests with questions.
+    slots: [Vec<Option<Box<Sequence>>>; 2],
+    /// Number of requests, including those that are lent.
     len: usize,
 }
 
@@ -18,7 +18,7 @@ impl Sequences {
     pub(crate) fn new(capacity: usize) -> Result<Self> {
         let mut slots = Vec::new();
         reserve(&mut slots, capacity, "the engine's queue")?;
-        Ok(Self { slots, len: 0 })
+        Ok(Self { slots: [slots, Vec::new()], len: 0 })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -26,37 +26,48 @@ impl Sequences {
     }
 
     pub(crate) fn insert(&mut self, sequence: Box<Sequence>) {
-        let slot = sequence.id.slot() as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
+        let (range, slot) = sequence.seq().place();
+        let slots = &mut self.slots[range];
+        if slot >= slots.len() {
+            slots.resize_with(slot + 1, || None);
         }
-        debug_assert!(self.slots[slot].is_none(), "a slot was reused before its terminal event");
-        self.slots[slot] = Some(sequence);
-        self.len += 1;
+        debug_assert!(slots[slot].is_none(), "a slot was reused before its terminal event");
+        slots[slot] = Some(sequence);
+        self.len += 1 - range;
+    }
+
+    /// Reserves room for a branch, so that `insert` allocates nothing.
+    pub(crate) fn make_room(&mut self, branch: SeqId) -> Result<()> {
+        let (range, slot) = branch.place();
+        let slots = &mut self.slots[range];
+        reserve(slots, (slot + 1).saturating_sub(slots.len()), "the branches of questions")
     }
 
     pub(crate) fn remove(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
         let sequence = self.lend(seq)?;
-        self.len -= 1;
+        self.len -= usize::from(sequence.owner().is_none());
         Some(sequence)
     }
 
     /// Takes a sequence out until `put_back`. It still counts.
     pub(crate) fn lend(&mut self, seq: SeqId) -> Option<Box<Sequence>> {
-        self.slots.get_mut(seq.0 as usize)?.take()
+        let (range, slot) = seq.place();
+        self.slots[range].get_mut(slot)?.take()
     }
 
     pub(crate) fn put_back(&mut self, sequence: Box<Sequence>) {
-        let slot = sequence.id.slot() as usize;
-        self.slots[slot] = Some(sequence);
+        let (range, slot) = sequence.seq().place();
+        self.slots[range][slot] = Some(sequence);
     }
 
     pub(crate) fn get(&self, seq: SeqId) -> Option<&Sequence> {
-        self.slots.get(seq.0 as usize)?.as_deref()
+        let (range, slot) = seq.place();
+        self.slots[range].get(slot)?.as_deref()
     }
 
     pub(crate) fn get_mut(&mut self, seq: SeqId) -> Option<&mut Sequence> {
-        self.slots.get_mut(seq.0 as usize)?.as_deref_mut()
+        let (range, slot) = seq.place();
+        self.slots[range].get_mut(slot)?.as_deref_mut()
     }
 
     /// The sequence of a request. Its slot may serve another request already.
@@ -68,18 +79,26 @@ impl Sequences {
         self.get(SeqId(id.slot())).is_some_and(|sequence| sequence.id == id)
     }
 
+    /// Whether its request was neither cancelled nor has expired at `now`.
+    pub(crate) fn lives(&self, seq: SeqId, now: u64) -> bool {
+        let lives = |own: &Sequence| !own.doomed && own.times.expired(now).is_none();
+        let Some(sequence) = self.get(seq) else { return false };
+        lives(sequence) && sequence.owner().is_none_or(|owner| self.get(owner).is_some_and(lives))
+    }
+
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
-        self.slots.iter().flatten().map(|sequence| &**sequence)
+        self.slots[0].iter().flatten().map(|sequence| &**sequence)
     }
 
+    /// The requests, without their branches.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
-        self.slots.iter_mut().flatten().map(|sequence| &mut **sequence)
+        self.slots[0].iter_mut().flatten().map(|sequence| &mut **sequence)
     }
 
-    /// Slots that have had a sequence.
+    /// Slots that have had a request.
     pub(crate) fn slots(&self) -> impl Iterator<Item = SeqId> + use<> {
-        (0..self.slots.len() as u32).map(SeqId)
+        (0..self.slots[0].len() as u32).map(SeqId)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
+use crate::engine::request::decision::Decider;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
@@ -26,6 +27,8 @@ pub(super) struct Prompted {
     pub looser: Option<String>,
     /// See `Sequence::second`.
     pub second: Option<u32>,
+    /// Some: the request's questions, which begin with `ids`.
+    pub decider: Option<Box<Decider>>,
 }
 
 /// The limits that a request is checked against.
@@ -62,6 +65,9 @@ impl RequestLimits<'_> {
                     "the model is an encoder: it makes {makes}, and generates nothing"
                 )));
             }
+            None if params.questions.is_some() => {
+                quiet(params, "decisions", &[("session", params.session.is_some())])?;
+            }
             None => self.generation(params)?,
         }
         if params.parse_output && !matches!(params.prompt, Prompt::ChatJson(_)) {
@@ -69,6 +75,9 @@ impl RequestLimits<'_> {
         }
         if params.max_reasoning_tokens < u64::MAX && !params.parse_output {
             return Err(Error::invalid("max_reasoning_tokens is set and needs BN_REQUEST_PARSE_OUTPUT"));
+        }
+        if let Some(questions) = &params.questions {
+            return self.questions(params, questions);
         }
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
@@ -130,7 +139,7 @@ impl RequestLimits<'_> {
     }
 
     /// Returns a checked copy of the caller's own ids.
-    fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
+    pub(super) fn given(&self, ids: &[u32]) -> Result<Vec<u32>> {
         self.fits(ids.len(), ids.len(), "tokens")?;
         self.check_ids("the prompt", ids.iter().copied())?;
         let mut copy = Vec::new();
@@ -140,7 +149,7 @@ impl RequestLimits<'_> {
     }
 
     /// Renders a conversation with the model's chat template and tokenizes it.
-    fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
+    pub(super) fn conversation(&self, messages: &[Message]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
         let text = template.render(messages, true)?;
         self.tokenizer()?.encode_chat(&text)
@@ -177,10 +186,10 @@ impl RequestLimits<'_> {
         };
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
         let answer = reply.map(|reply| Answer::new(reply, bound));
-        Ok(Prompted { ids, answer, grammar, looser, second: None })
+        Ok(Prompted { ids, answer, grammar, looser, ..Prompted::default() })
     }
 
-    fn tokenizer(&self) -> Result<&Tokenizer> {
+    pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {
         self.tokenizer.ok_or_else(|| {
             Error::unsupported(
                 "a text prompt needs a tokenizer, and the model's file has none; pass token ids",
@@ -249,26 +258,9 @@ impl RequestLimits<'_> {
         if self.whole.is_some() && params.session.is_some() {
             return Err(Error::unsupported("session is set, and an encoder keeps nothing of a text"));
         }
-        let given = &params.sampling;
-        let set = [
-            ("messages", matches!(params.prompt, Prompt::Chat(_)) && !scores),
-            ("chat.json", matches!(params.prompt, Prompt::ChatJson(_))),
-            ("stop_tokens", !params.stop_tokens.is_empty()),
-            ("stop_strings", !params.stop_strings.is_empty()),
-            ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
-            ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
-            ("bad_words", !params.bad_words.is_empty()),
-            ("constraint", params.constraint.is_some()),
-            ("on_logits", params.on_logits.is_some()),
-            ("BN_TASK_SCORE or BN_REQUEST_PROMPT_LOGPROBS", params.scores.is_some()),
-        ];
-        let named = set.iter().find(|(_, set)| *set).map(|(name, _)| *name);
-        match named.or_else(|| given.differs_from(&SamplingParams::default())) {
-            None => Ok(()),
-            Some(name) => Err(Error::invalid(format!(
-                "{name} is set, and a request for an embedding generates nothing"
-            ))),
-        }
+        let messages = matches!(params.prompt, Prompt::Chat(_)) && !scores;
+        let json = matches!(params.prompt, Prompt::ChatJson(_));
+        quiet(params, "an embedding", &[("messages", messages), ("chat.json", json)])
     }
 
     /// Refuses texts that are too long together by their bytes alone, without tokenizing them.
@@ -278,7 +270,7 @@ impl RequestLimits<'_> {
     }
 
     /// Tokenizes a text. `whole`: nothing follows it.
-    fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
+    pub(super) fn encode(&self, text: &str, parse_special: bool, whole: bool) -> Result<Vec<u32>> {
         let tokenizer = self.tokenizer()?;
         self.fit_by_size(tokenizer, &[text])?;
         let ids = match whole {
@@ -289,7 +281,7 @@ impl RequestLimits<'_> {
     }
 
     /// Checks whether a prompt of `tokens` tokens fits. The error gives its size as `size` `unit`.
-    fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
+    pub(super) fn fits(&self, tokens: usize, size: usize, unit: &str) -> Result<()> {
         if let Some(most) = self.whole.filter(|most| tokens > *most && *most < self.max_sequence) {
             let message = format!(
                 "the prompt has {size} {unit}, which an encoder runs in one step; max_batch_tokens = {most} has to hold it"
@@ -305,13 +297,35 @@ impl RequestLimits<'_> {
         Err(Error::new(Status::TooLong, message))
     }
 
-    fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
+    pub(super) fn check_ids(&self, what: &str, ids: impl IntoIterator<Item = u32>) -> Result<()> {
         match ids.into_iter().enumerate().find(|(_, id)| *id as usize >= self.vocab_size) {
             None => Ok(()),
             Some((at, id)) => Err(Error::invalid(format!(
                 "token id {id} at index {at} of {what} is out of range: the vocabulary has {}",
                 self.vocab_size
             ))),
+        }
+    }
+}
+
+/// Options of the output have no meaning for a request for `what`, which generates nothing. If one of them or `more` is
+/// set, the error names it.
+pub(super) fn quiet(params: &RequestParams, what: &str, more: &[(&'static str, bool)]) -> Result<()> {
+    let set = [
+        ("stop_tokens", !params.stop_tokens.is_empty()),
+        ("stop_strings", !params.stop_strings.is_empty()),
+        ("BN_REQUEST_IGNORE_EOS", params.ignore_eos),
+        ("BN_REQUEST_ECHO_PROMPT", params.echo_prompt),
+        ("bad_words", !params.bad_words.is_empty()),
+        ("constraint", params.constraint.is_some()),
+        ("on_logits", params.on_logits.is_some()),
+        ("BN_TASK_SCORE or BN_REQUEST_PROMPT_LOGPROBS", params.scores.is_some()),
+    ];
+    let named = more.iter().chain(&set).find(|(_, set)| *set).map(|(name, _)| *name);
+    match named.or_else(|| params.sampling.differs_from(&SamplingParams::default())) {
+        None => Ok(()),
+        Some(name) => {
+            Err(Error::invalid(format!("{name} is set, and a request for {what} generates nothing")))
         }
     }
 }

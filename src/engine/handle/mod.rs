@@ -478,8 +478,10 @@ pub(super) mod config;
 mod limits;
 pub(super) mod loading;
 mod power;
+mod questions;
 mod submit;
 use adapters::Scratch;
+pub use questions::{MAX_OPTIONS, MAX_QUESTIONS};
 pub use submit::in_batch;
 #[cfg(test)]
 mod slow_masks;

@@ -85,7 +85,7 @@ impl Engine {
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar, looser, second } = limits.prompt(params)?;
+        let Prompted { ids: prompt, answer, grammar, looser, second, decider } = limits.prompt(params)?;
         let json = params.json;
         let lark = |text: String| Constraint { kind: ConstraintKind::Lark, text: text.into(), json };
         let [lark, looser] = [grammar, looser].map(|text| text.map(lark));
@@ -105,10 +105,11 @@ impl Engine {
         }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
+        decider.iter().for_each(|decider| bytes.decide(decider));
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;
-        sequence.second = second;
+        (sequence.second, sequence.decider) = (second, decider);
         sequence.drawing.forbid(limits.bad_words(params)?);
         sequence.writer.answer = answer;
         // With a constraint, the grammar decides when end tokens are allowed.

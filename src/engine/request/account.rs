@@ -1,5 +1,6 @@
 //! The memory of a request: the bytes that it holds, its grants, and why it is paused.
 
+use super::decision::Decider;
 use super::embedding::Pooler;
 use super::event::Event;
 use crate::engine::api::RequestParams;
@@ -8,7 +9,7 @@ use crate::engine::api::RequestParams;
 pub(crate) const GRANT: u32 = 16;
 
 /// Memory of a request, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RequestBytes {
     /// Held from submit to release: two events, one pending and one polled with its lease.
     pub kept: u64,
@@ -47,6 +48,12 @@ impl RequestBytes {
             None => 0,
         };
         Self { kept, prompt, delivered, token }
+    }
+
+    /// Adds those of questions and their answers.
+    pub(crate) fn decide(&mut self, decider: &Decider) {
+        self.prompt += decider.bytes();
+        self.delivered += decider.answer_bytes();
     }
 
     /// Bytes reserved at submit.

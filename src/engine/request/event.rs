@@ -1,5 +1,6 @@
 //! Events of a request: their contents, and how two become one.
 
+use super::decision::Decisions;
 use super::tool_calls::ToolCalls;
 use crate::base::Status;
 use crate::engine::hub::Merge;
@@ -90,6 +91,8 @@ pub struct Event {
     pub usage: Usage,
     /// Some if finish is Embedding.
     pub embedding: Option<Embedding>,
+    /// The answers to the request's questions, in the terminal event.
+    pub decisions: Decisions,
     /// Bytes of the request's grants that are returned when the event is freed.
     pub granted: u64,
 }
@@ -113,6 +116,7 @@ impl Merge for Event {
         (self.finish, self.status, self.stop, self.usage) = (next.finish, next.status, next.stop, next.usage);
         std::mem::swap(&mut self.message, &mut next.message);
         self.embedding = next.embedding.take();
+        self.decisions = std::mem::take(&mut next.decisions);
         self.granted += next.granted;
     }
 

@@ -1,9 +1,10 @@
 //! A request as the engine thread holds it: the sequence, what all requests have (times, memory, drawing, events)
-//! and what only some have (drafts, an answer to parse, scores, an embedding, an adapter).
+//! and what only some have (drafts, an answer to parse, scores, questions, an embedding, an adapter).
 
 pub(super) mod account;
 pub(super) mod adapters;
 pub(super) mod answer;
+pub(super) mod decision;
 pub(super) mod drawing;
 pub(super) mod embedding;
 pub(super) mod ending;

@@ -3,6 +3,7 @@
 use super::account::{Account, RequestBytes};
 use super::adapters::Adapted;
 use super::answer::Answer;
+use super::decision::Decider;
 use super::drawing::{Drawing, Drawn};
 use super::embedding::{AfterPooling, Pooler};
 use super::ending::Ending;
@@ -20,7 +21,7 @@ use crate::engine::replicas::placement::Placement;
 use crate::model::Facts;
 use crate::ops::{Draw, Draws};
 use crate::sample::{Known, Sampler};
-use crate::schedule::{Offer, PlanEntry, Request, Reuse};
+use crate::schedule::{Offer, PlanEntry, Request, Reuse, SeqId};
 use crate::text::Tokenizer;
 use std::ops::Range;
 
@@ -49,6 +50,11 @@ pub(crate) struct Sequence {
     pub second: Option<u32>,
     /// Some: the request asks for log probabilities of its prompt.
     scores: Option<Scores>,
+    /// Some: the request has questions, which branches of it answer. It is in no line itself, and `prompt` has what
+    /// all questions begin with.
+    pub decider: Option<Box<Decider>>,
+    /// Some: the sequence is a branch of the request `id`, with this number.
+    pub branch: Option<u32>,
     /// None: the request drafts nothing.
     pub drafts: Option<Box<Drafts>>,
 }
@@ -94,13 +100,25 @@ impl Sequence {
             pooler,
             second: None,
             scores,
+            decider: None,
+            branch: None,
             drafts: None,
         })
     }
 
+    /// Its name for the scheduler.
+    pub(crate) fn seq(&self) -> SeqId {
+        SeqId(self.branch.map_or(self.id.slot(), |number| SeqId::BRANCHES + number))
+    }
+
+    /// The request whose branch it is.
+    pub(crate) fn owner(&self) -> Option<SeqId> {
+        self.branch.map(|_| SeqId(self.id.slot()))
+    }
+
     /// Returns whether the request generates tokens.
     pub(crate) fn generates(&self) -> bool {
-        self.pooler.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
+        self.pooler.is_none() && self.decider.is_none() && self.scores.as_ref().is_none_or(Scores::generates)
     }
 
     /// Number of tokens that it may still generate.
@@ -334,6 +352,17 @@ impl Sequence {
         Ok(())
     }
 
+    /// Ends a request whose questions are answered.
+    pub(crate) fn decided(&mut self, spare: &mut Spare, now: u64) -> Result<()> {
+        let Some(decider) = &self.decider else { return Err(Error::internal("answers without questions")) };
+        let decisions = decider.answers()?;
+        self.times.prefill(now);
+        let mut event = self.writer.event(self.id, spare);
+        (event.finish, event.decisions) = (FinishReason::Length, decisions);
+        self.writer.put(event);
+        Ok(())
+    }
+
     /// Makes the terminal event. `why`: the reason if the request is ended from outside, not by its own rules.
     pub(crate) fn finish(
         mut self: Box<Self>,
@@ -358,7 +387,7 @@ impl Sequence {
 
     fn usage(&self, now: u64) -> Usage {
         Usage {
-            prompt_tokens: self.prompt.len() as u32,
+            prompt_tokens: self.decider.as_ref().map_or(self.prompt.len(), |own| own.tokens()) as u32,
             generated_tokens: self.output.len() as u32,
             cached_tokens: self.cached,
             drafted_tokens: self.drafts.as_ref().map_or(0, |drafts| drafts.drafted),

@@ -23,6 +23,12 @@ impl Times {
         Self { submitted: now, deadline, queue_deadline, admitted: 0, prefilled: 0, first: 0, last: 0 }
     }
 
+    /// The times of a part of the request, which ends with it.
+    pub(crate) fn part(&self) -> Self {
+        let Self { submitted, deadline, .. } = *self;
+        Self { submitted, deadline, queue_deadline: 0, admitted: 0, prefilled: 0, first: 0, last: 0 }
+    }
+
     /// The deadlines that still apply, each with its reason.
     fn limits(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let queue = if self.was_admitted() { 0 } else { self.queue_deadline };

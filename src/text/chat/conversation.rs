@@ -201,6 +201,30 @@ impl Chat {
         if known { Ok(choice) } else { Err(wrong(at, "asks for a call, and tools has no such function")) }
     }
 
+    /// Puts a question at the end of the last message, after an empty line, or into a message of its own if the last one
+    /// is not a user's text. `InvalidArgument` if that is to be continued.
+    pub fn ask(&mut self, question: &str) -> Result<()> {
+        if self.continue_final {
+            return Err(wrong(&"continue_final_message", "a question follows the last message"));
+        }
+        let user = |message: &Json| message.get("role").and_then(Json::as_str) == Some("user");
+        let last = match self.messages.last_mut().filter(|last| user(last)) {
+            Some(Json::Map(fields)) => fields.iter_mut().find(|(name, _)| name == "content"),
+            _ => None,
+        };
+        self.bytes += question.len();
+        if let Some((_, Json::Text(content))) = last {
+            content.push_str("\n\n");
+            content.push_str(question);
+            return Ok(());
+        }
+        let fields = [("role", "user"), ("content", question)];
+        let fields = fields.map(|(name, value)| (name.to_owned(), Json::Text(value.to_owned())));
+        self.values += 3;
+        self.messages.push(Json::Map(fields.into()));
+        Ok(())
+    }
+
     /// The functions of `tools`.
     pub fn tools(&self) -> impl Iterator<Item = Tool<'_>> {
         self.tools.iter().filter_map(|tool| {

@@ -1,7 +1,8 @@
-//! Embeddings and relevances.
+//! Embeddings, relevances and decisions.
 use crate::support::{demo, golden, json, open, wants};
 use bn::{
-    EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Request, Sampling, Task, Tokenize,
+    EmbeddingParams, ErrorKind, FinishReason, Normalization, Pooling, Question, QuestionKind, Request,
+    Sampling, Task, Tokenize,
 };
 
 #[test]
@@ -59,4 +60,34 @@ fn documents_are_as_relevant_as_to_the_reference() {
     }
     assert!(engine.rerank("x", &[]).unwrap().is_empty());
     wants(demo().rerank("x", &["y"]), ErrorKind::Unsupported, "no head");
+}
+
+#[test]
+fn decisions_are_shares_of_log_probabilities() {
+    // 18
+    let engine = demo();
+    let question = |kind, text: &str, options: &[&str]| Question {
+        kind,
+        text: text.to_owned(),
+        options: options.iter().map(|option| (*option).to_owned()).collect(),
+        ..Question::default()
+    };
+    let questions = vec![
+        question(QuestionKind::YesNo, "Was it small?", &[" yes", " no"]),
+        question(QuestionKind::Score, "It counted to", &[" 1", " 2", " 3"]),
+        question(QuestionKind::Choice, "It met", &[" a dog", " a cat"]),
+    ];
+    let story = "Once upon a time there was a small machine.";
+    let answers = engine.decide(story, questions).unwrap();
+    assert_eq!(answers.iter().map(|answer| answer.options.len()).collect::<Vec<_>>(), [2, 3, 2]);
+    for answer in &answers {
+        let total: f64 = answer.options.iter().map(|option| option.logprob.exp()).sum();
+        for option in &answer.options {
+            assert!((option.probability - option.logprob.exp() / total).abs() < 1e-9, "{option:?}");
+            assert!(option.probability <= answer.options[answer.best].probability);
+        }
+    }
+    assert_eq!(answers[0].value, answers[0].options[0].probability);
+    let empty = Question { name: "empty".to_owned(), ..Question::default() };
+    wants(engine.decide(story, vec![empty]), ErrorKind::InvalidArgument, "empty");
 }

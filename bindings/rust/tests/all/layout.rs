@@ -130,6 +130,26 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("trace_id", offset_of!(bn_trace, trace_id)),
         ("parent_id", offset_of!(bn_trace, parent_id)),
     ]),
+    ("bn_question", size_of::<bn_question>(), &[
+        ("kind", offset_of!(bn_question, kind)),
+        ("flags", offset_of!(bn_question, flags)),
+        ("name", offset_of!(bn_question, name)),
+        ("text", offset_of!(bn_question, text)),
+        ("options", offset_of!(bn_question, options)),
+        ("options_count", offset_of!(bn_question, options_count)),
+    ]),
+    ("bn_decision", size_of::<bn_decision>(), &[
+        ("kind", offset_of!(bn_decision, kind)),
+        ("best", offset_of!(bn_decision, best)),
+        ("first_option", offset_of!(bn_decision, first_option)),
+        ("options_count", offset_of!(bn_decision, options_count)),
+        ("value", offset_of!(bn_decision, value)),
+        ("confidence", offset_of!(bn_decision, confidence)),
+    ]),
+    ("bn_decision_option", size_of::<bn_decision_option>(), &[
+        ("logprob", offset_of!(bn_decision_option, logprob)),
+        ("probability", offset_of!(bn_decision_option, probability)),
+    ]),
     ("bn_request_params", size_of::<bn_request_params>(), &[
         ("struct_size", offset_of!(bn_request_params, struct_size)),
         ("task", offset_of!(bn_request_params, task)),
@@ -164,6 +184,8 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("cache_salt", offset_of!(bn_request_params, cache_salt)),
         ("session", offset_of!(bn_request_params, session)),
         ("trace", offset_of!(bn_request_params, trace)),
+        ("questions", offset_of!(bn_request_params, questions)),
+        ("questions_count", offset_of!(bn_request_params, questions_count)),
     ]),
     ("bn_request_info", size_of::<bn_request_info>(), &[
         ("struct_size", offset_of!(bn_request_info, struct_size)),
@@ -216,6 +238,10 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("first_token_ns", offset_of!(bn_event, first_token_ns)),
         ("decode_ns", offset_of!(bn_event, decode_ns)),
         ("total_ns", offset_of!(bn_event, total_ns)),
+        ("decisions", offset_of!(bn_event, decisions)),
+        ("decisions_count", offset_of!(bn_event, decisions_count)),
+        ("decision_options", offset_of!(bn_event, decision_options)),
+        ("decision_options_count", offset_of!(bn_event, decision_options_count)),
     ]),
     ("bn_model_config", size_of::<bn_model_config>(), &[
         ("struct_size", offset_of!(bn_model_config, struct_size)),

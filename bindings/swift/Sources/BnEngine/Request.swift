@@ -64,6 +64,8 @@ public struct Request: Sendable {
     public var session: String?
     /// The document, for `rerank`.
     var document: String?
+    /// The questions, for `decide`.
+    var questions: [Question] = []
     /// The pooling, for `embed`.
     public var pooling: Pooling = .model
     public var normalization: Normalization = .model
@@ -126,6 +128,7 @@ public struct Request: Sendable {
         (p.stop_tokens, p.stop_tokens_count) = (arena.array(stopTokens), stopTokens.count)
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
         (p.session, p.document) = (arena.optional(session), arena.optional(document))
+        (p.questions, p.questions_count) = (arena.array(questions.map { $0.parameters(arena) }), questions.count)
         (p.task, p.flags, p.cache_salt) = (task, options.rawValue, cacheSalt)
         (p.top_logprobs, p.logprobs_from) = (topLogprobs, logprobsFrom)
         (p.embedding.pooling, p.embedding.normalization) = (pooling.rawValue, normalization.rawValue)

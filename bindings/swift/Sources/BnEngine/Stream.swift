@@ -17,6 +17,7 @@ public struct Ending: Sendable {
     public let toolCallsTotal: Int
     public let queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds, decodeNanoseconds, totalNanoseconds: UInt64
     let vector: [Float]
+    let decisions: [Decision]
     let failure: BnError?
 
     init(_ e: bn_event) {
@@ -28,6 +29,7 @@ public struct Ending: Sendable {
         (queuedNanoseconds, prefillNanoseconds, firstTokenNanoseconds) = (e.queued_ns, e.prefill_ns, e.first_token_ns)
         (decodeNanoseconds, totalNanoseconds) = (e.decode_ns, e.total_ns)
         vector = Array(UnsafeBufferPointer(start: e.embedding, count: e.embedding_count))
+        decisions = Decision.all(e)
         failure = e.status == BN_OK ? nil : BnError(code: .init(rawValue: e.status), message: String(e.message))
     }
 }

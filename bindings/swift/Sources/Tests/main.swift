@@ -455,6 +455,22 @@ func reranks() async throws { // 16
     check(refused.code == .unsupported)
 }
 
+func decides() async throws { // 18
+    let engine = try Engine()
+    let story = Request("Once upon a time there was a small machine.")
+    let questions = [
+        Question(.yesNo, "Was it small?", options: [" yes", " no"]), Question(.choice, "It met", options: [" a dog", " a cat"]),
+    ]
+    let answers = try await engine.decide(story, questions)
+    check(answers.count == 2 && answers[0].value == answers[0].options[0].probability)
+    for answer in answers {
+        check(abs(answer.options.map(\.probability).reduce(0, +) - 1) < 1e-9)
+        check(answer.options[answer.best].probability >= 0.5)
+    }
+    let refused = await thrown { try await engine.decide(story, [Question(.choice, "x", name: "empty")]) }
+    check(refused.message.contains("empty"))
+}
+
 func speculation() async throws { // 15
     var configuration = Engine.Configuration()
     (configuration.speculation, configuration.draftTokens) = (.lookup, 1)
@@ -505,6 +521,7 @@ try await tools()
 try await adapters()
 try await scores()
 try await reranks()
+try await decides()
 try await speculation()
 try await draftModel()
 print("Swift: ok")

@@ -1,5 +1,6 @@
 //! The routes. Each API is a module of its requests and answers.
 pub mod batch;
+mod decisions;
 mod direct;
 pub mod embeddings;
 pub mod infill;
@@ -70,6 +71,7 @@ pub const ROUTES: &[Route] = &[
     post("/rerank", call!(answer::<pairs::Rerank>)),
     post("/v1/score", call!(answer::<pairs::Score>)),
     post("/score", call!(answer::<pairs::Score>)),
+    post("/v1/systemone", call!(answer::<decisions::Decisions>)),
     post("/generate/batch", call!(answer::<batch::Batch>)),
     get("/v1/sessions", call!(sessions::list)),
     get("/v1/sessions/{*name}", call!(sessions::get)),
