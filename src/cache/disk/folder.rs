@@ -24,8 +24,8 @@ pub trait Files: Send {
     fn release(&mut self);
     /// All records with their sizes in bytes, the least recently used first.
     fn list(&mut self) -> io::Result<Vec<(Name, u64)>>;
-    /// Appends a record, and marks it as used.
-    fn read(&mut self, name: Name, out: &mut Vec<u8>) -> io::Result<()>;
+    /// Appends a record, or the beginning of one that has more than `most` bytes, and marks it as used.
+    fn read(&mut self, name: Name, most: usize, out: &mut Vec<u8>) -> io::Result<()>;
     /// Writes a record as a whole or not at all.
     fn write(&mut self, name: Name, record: &[u8]) -> io::Result<()>;
     fn remove(&mut self, name: Name) -> io::Result<()>;
@@ -121,10 +121,10 @@ impl Files for Folder {
         Ok(found.into_iter().map(|(_, name, bytes)| (name, bytes)).collect())
     }
 
-    fn read(&mut self, name: Name, out: &mut Vec<u8>) -> io::Result<()> {
+    fn read(&mut self, name: Name, most: usize, out: &mut Vec<u8>) -> io::Result<()> {
         let mut file = File::open(self.file(name))?;
-        let bytes = file.metadata()?.len();
-        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // One byte more tells a file that is too long.
+        let bytes = file.metadata()?.len().min(most as u64 + 1) as usize;
         out.try_reserve_exact(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
         // Not more than it had: a file that grows meanwhile is damaged anyway.
         Read::by_ref(&mut file).take(bytes as u64).read_to_end(out)?;

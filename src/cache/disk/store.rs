@@ -362,7 +362,7 @@ impl Store {
         let Order { replica, ticket, index, place } = order;
         let (name, began) = (place.name(), now_ns());
         let mut record = self.state.lock().spare.pop().unwrap_or_default();
-        let read = self.files.lock().read(name, &mut record);
+        let read = self.files.lock().read(name, self.sizes.of(place.kind), &mut record);
         let payload = record::decode(&record, self.scope, &place).map(|bytes| {
             let from = bytes.as_ptr() as usize - record.as_ptr() as usize;
             (from, from + bytes.len())

@@ -51,7 +51,7 @@ impl Files for Disk {
         Ok(self.files.iter().map(|(name, record)| (*name, record.len() as u64)).collect())
     }
 
-    fn read(&mut self, name: Name, out: &mut Vec<u8>) -> Result<()> {
+    fn read(&mut self, name: Name, _: usize, out: &mut Vec<u8>) -> Result<()> {
         self.fault()?;
         // Sometimes another record in its place.
         let wrong = self.fails();

@@ -146,6 +146,10 @@ fn damaged_files_are_misses_and_go() {
         assert!(!store.knows(Name { kind: Kind::Block, key: 1 }));
     }
     drop(store);
+    fs::write(&file, [whole.as_slice(), &[0; 1 << 20]].concat()).unwrap();
+    let store = open(&folder.0);
+    assert_eq!(get(&store, place(Kind::Block, 1)), None, "not read to its end");
+    drop(store);
     fs::write(&file, &whole[..whole.len() - 1]).unwrap();
     let store = open(&folder.0);
     assert_eq!(get(&store, place(Kind::Block, 1)), None);
@@ -256,7 +260,7 @@ impl Files for Full {
     fn list(&mut self) -> std::io::Result<Vec<(Name, u64)>> {
         Ok(Vec::new())
     }
-    fn read(&mut self, _: Name, _: &mut Vec<u8>) -> std::io::Result<()> {
+    fn read(&mut self, _: Name, _: usize, _: &mut Vec<u8>) -> std::io::Result<()> {
         Err(ErrorKind::NotFound.into())
     }
     fn write(&mut self, _: Name, _: &[u8]) -> std::io::Result<()> {
