@@ -23,6 +23,7 @@ mod emulation;
 mod experts;
 mod logprobs;
 mod several;
+mod tiers;
 use emulated::Emulated;
 
 impl Emulated {

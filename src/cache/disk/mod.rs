@@ -2,14 +2,16 @@
 //!
 //! Files are found by the keys of the prefix index, and read only as what they are wanted for: a record names its scope
 //! (the model, the types and the layout), its salt, its parent's key and its contents, and has a checksum. So a damaged,
-//! foreign or old file is a miss. One thread reads and writes; engine threads order and collect.
+//! foreign or old file is a miss. The files may be in the machine's memory instead, for devices. One thread reads and writes; engine threads order and collect.
 
 mod folder;
+mod host;
 mod index;
 mod record;
 mod store;
 
 pub use folder::{Claim, Files, Folder};
+pub use host::Host;
 pub use index::Name;
 pub use record::Place;
 pub use store::{Arrival, Bounds, DiskCounts, Port, Sizes, Store};

@@ -5,7 +5,7 @@ use crate::base::sync::Mutex;
 use crate::base::threads;
 use crate::cache::Leaving;
 use crate::cache::disk::Kind;
-use crate::cache::disk::{Bounds, Folder, Port, Sizes, Store};
+use crate::cache::disk::{Bounds, Files, Folder, Host, Port, Sizes, Store};
 use crate::engine::api::LOG_INFO;
 use crate::schedule::Destination;
 use std::path::PathBuf;
@@ -22,14 +22,19 @@ fn bounds(config: &EngineConfig, sizes: &Sizes) -> Bounds {
         0 => MEMORY,
         limit => MEMORY.min(limit / PART),
     };
-    sizes.bounds(config.cache_bytes, memory)
+    let bytes = if config.cache_path.is_some() { config.cache_bytes } else { config.host_cache_bytes };
+    sizes.bounds(bytes, memory)
+}
+
+fn asked(config: &EngineConfig) -> bool {
+    config.cache_path.is_some() || config.host_cache_bytes > 0
 }
 
 /// Bytes of memory of the tier. A block of K and V has `block_bytes`, a state `state_bytes`.
 pub(crate) fn bytes(config: &EngineConfig, block_bytes: u64, state_bytes: usize) -> u64 {
-    match config.cache_path {
-        Some(_) => bounds(config, &sizes(config, block_bytes, state_bytes)).memory(),
-        None => 0,
+    match asked(config) {
+        true => bounds(config, &sizes(config, block_bytes, state_bytes)).memory(),
+        false => 0,
     }
 }
 
@@ -38,9 +43,11 @@ pub(crate) fn sizes(config: &EngineConfig, block_bytes: u64, state_bytes: usize)
     Sizes { block_size, block_bytes: block_bytes as usize, state_bytes }
 }
 
-/// The folder of an engine, which its threads share.
+/// The folder of an engine, which its threads share; or the machine's memory.
 pub(crate) struct Tier {
-    path: PathBuf,
+    path: Option<PathBuf>,
+    /// Bytes of the machine's memory; 0: none.
+    host: u64,
     bounds: Bounds,
     replicas: usize,
     /// Opened by the first engine thread, which knows what the model computes. `None` inside: that failed.
@@ -49,12 +56,15 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// Makes the folder that the configuration names. `Io`.
+    /// Makes the folder that the configuration names. None if it asks for no tier. `Io`.
     pub(crate) fn new(config: &EngineConfig, replicas: usize, sizes: Sizes) -> Result<Option<Self>> {
-        let Some(path) = config.cache_path.as_ref().map(PathBuf::from) else { return Ok(None) };
-        Folder::make(&path)?;
+        if !asked(config) {
+            return Ok(None);
+        }
+        let (path, host) = (config.cache_path.as_ref().map(PathBuf::from), config.host_cache_bytes);
+        path.as_ref().map_or(Ok(()), |path| Folder::make(path))?;
         let (store, thread) = (OnceLock::new(), Mutex::new(None));
-        Ok(Some(Self { path, bounds: bounds(config, &sizes), replicas, store, thread }))
+        Ok(Some(Self { path, host, bounds: bounds(config, &sizes), replicas, store, thread }))
     }
 
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
@@ -63,7 +73,12 @@ impl Tier {
 
     fn open(&self, scope: u64, sizes: Sizes, shared: &Arc<Shared>) -> Option<&Arc<Store>> {
         let opened = self.store.get_or_init(|| {
-            let files = Box::new(Folder::new(&self.path, scope));
+            let folder =
+                self.path.as_ref().map(|path| -> Box<dyn Files> { Box::new(Folder::new(path, scope)) });
+            let files = match (folder, self.host) {
+                (Some(folder), 0) => folder,
+                (folder, host) => Box::new(Host::new(host, folder)),
+            };
             let store = Store::open(files, scope, sizes, self.bounds, self.replicas);
             let opened = store.and_then(|store| {
                 let (store, own) = (Arc::new(store), shared.clone());

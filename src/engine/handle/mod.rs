@@ -152,8 +152,15 @@ impl Engine {
         {
             return Err(Error::invalid(format!("{field} is given, and builtin:echo computes nothing")));
         }
-        if config.cache_path.is_some() && loaded.model.facts().encodes {
-            let message = "cache_path is given, and the model is an encoder, which leaves nothing to keep";
+        let keeps =
+            [("cache_path", config.cache_path.is_some()), ("host_cache_bytes", config.host_cache_bytes > 0)];
+        if let Some((field, _)) = keeps.iter().find(|(_, given)| *given && loaded.model.facts().encodes) {
+            let message =
+                format!("{field} is given, and the model is an encoder, which leaves nothing to keep");
+            return Err(Error::invalid(message));
+        }
+        if config.host_cache_bytes > 0 && !backends[0].on_device {
+            let message = "host_cache_bytes is given, and the KV cache is in the machine's memory already: it is for devices";
             return Err(Error::invalid(message));
         }
         drafter::check(&config, &loaded)?;
