@@ -445,6 +445,10 @@ struct bn_engine_config {
     /** The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
      * not used for the longest time go. */
     uint64_t cache_bytes;
+    /** Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
+     * `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
+     * as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself. */
+    uint64_t host_cache_bytes;
 };
 
 /** Fills `*config` with the defaults. */

@@ -148,7 +148,7 @@ const (
 	BN_SPAN_DECODE                       = 3
 	sizeof_bn_string                     = 16
 	sizeof_bn_error                      = 512
-	sizeof_bn_engine_config              = 264
+	sizeof_bn_engine_config              = 272
 	sizeof_bn_chat_message               = 32
 	sizeof_bn_chat                       = 48
 	sizeof_bn_logit_bias                 = 8
@@ -232,6 +232,7 @@ type bn_engine_config struct {
 	on_span_context      unsafe.Pointer
 	cache_path           bn_string
 	cache_bytes          uint64
+	host_cache_bytes     uint64
 }
 
 type bn_chat_message struct {

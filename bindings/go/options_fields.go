@@ -145,6 +145,11 @@ type Options struct {
 	// The most bytes of files there, for one model and KVType, default 10737418240. Those
 	// not used for the longest time go.
 	CacheBytes uint64
+
+	// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
+	// MemoryLimit, which is the device's. With a CachePath too, files are kept there
+	// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+	HostCacheBytes uint64
 }
 
 // set changes all but the models and the log.
@@ -185,4 +190,5 @@ func (o *Options) set(c *bn_engine_config, memory *arena) {
 	set(&c.log_level, uint32(o.LogLevel))
 	set(&c.cache_path, memory.text(o.CachePath))
 	set(&c.cache_bytes, o.CacheBytes)
+	set(&c.host_cache_bytes, o.HostCacheBytes)
 }

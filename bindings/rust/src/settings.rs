@@ -127,6 +127,10 @@ pub struct EngineOptions {
     /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
     /// not used for the longest time go.
     pub cache_bytes: u64,
+    /// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
+    /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
+    /// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+    pub host_cache_bytes: u64,
 }
 
 impl EngineOptions {
@@ -167,6 +171,7 @@ impl EngineOptions {
             on_span: None,
             cache_path: None,
             cache_bytes: c.cache_bytes,
+            host_cache_bytes: c.host_cache_bytes,
         }
     }
 
@@ -205,5 +210,6 @@ impl EngineOptions {
         c.log_level = self.log_level as u32;
         c.cache_path = text::path(self.cache_path.as_deref());
         c.cache_bytes = self.cache_bytes;
+        c.host_cache_bytes = self.host_cache_bytes;
     }
 }

@@ -354,6 +354,10 @@ pub struct bn_engine_config {
     /// The most bytes of files there, for one model and `kv_type`, default 10737418240. Those
     /// not used for the longest time go.
     pub cache_bytes: u64,
+    /// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
+    /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
+    /// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+    pub host_cache_bytes: u64,
 }
 
 /// A message of a conversation.

@@ -56,6 +56,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("on_span_context", offset_of!(bn_engine_config, on_span_context)),
         ("cache_path", offset_of!(bn_engine_config, cache_path)),
         ("cache_bytes", offset_of!(bn_engine_config, cache_bytes)),
+        ("host_cache_bytes", offset_of!(bn_engine_config, host_cache_bytes)),
     ]),
     ("bn_chat_message", size_of::<bn_chat_message>(), &[
         ("role", offset_of!(bn_chat_message, role)),

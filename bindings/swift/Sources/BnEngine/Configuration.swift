@@ -109,6 +109,10 @@ extension Engine {
         /// The most bytes of files there, for one model and `kvType`, default 10737418240. Those
         /// not used for the longest time go.
         public var cacheBytes: UInt64?
+        /// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
+        /// `memoryLimitBytes`, which is the device's. With a `cachePath` too, files are kept there
+        /// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+        public var hostCacheBytes: UInt64?
         public init() {}
 
         /// Sets all but the model and the log.
@@ -143,6 +147,7 @@ extension Engine {
             c.log_level = logLevel.rawValue
             c.cache_path = arena.optional(cachePath)
             if let cacheBytes { c.cache_bytes = cacheBytes }
+            if let hostCacheBytes { c.host_cache_bytes = hostCacheBytes }
         }
     }
 }

@@ -148,6 +148,7 @@ impl Loader {
         bn::EngineOptions {
             cache_path: of.prompt_cache.clone().filter(|_| keeps).map(PathBuf::from),
             cache_bytes: of.prompt_cache_bytes,
+            host_cache_bytes: if keeps { of.prompt_cache_memory } else { 0 },
             model: Some(model),
             draft_model,
             speculation: of.speculation,

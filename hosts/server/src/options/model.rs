@@ -66,6 +66,9 @@ pub struct ModelOptions {
     /// Bytes of files there, for each model
     #[arg(long, default_value = "10G", value_parser = number::<u64>(1, u64::MAX))]
     pub prompt_cache_bytes: u64,
+    /// Bytes of memory for prompts that leave a device; 0: none
+    #[arg(long, default_value = "0", value_parser = number::<u64>(0, u64::MAX))]
+    pub prompt_cache_memory: u64,
     /// The type of keys and values: f16, f32, int8 or int4
     #[arg(long, default_value = "f16", value_parser = word(KV_TYPES))]
     pub kv_type: bn::KvType,
@@ -184,6 +187,7 @@ pub fn name_fields(message: &str) -> String {
         ("kv_cache_bytes", "--kv-cache"),
         ("kv_type", "--kv-type"),
         ("cache_path", "--prompt-cache"),
+        ("host_cache_bytes", "--prompt-cache-memory"),
         ("max_batch_size", "--max-batch"),
         ("max_batch_tokens", "--max-batch-tokens"),
         ("queue_capacity", "--queue"),
