@@ -153,6 +153,10 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
             state.team.may_ask(thread, begun) && state.slots.grant(slot as usize, bytes, self.bounds.bytes);
         if !granted {
             state.team.queues[thread].refuse_grant(begun);
+        } else if !begun {
+            // What this request will give back at its end counts for others from now on.
+            state.team.retry_grants();
+            self.wake(state);
         }
         granted
     }
