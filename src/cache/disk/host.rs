@@ -117,9 +117,14 @@ mod tests {
         assert_eq!(read(&mut host, 1), None);
     }
 
-    /// Counts reads.
+    #[derive(Default)]
+    struct Counted {
+        files: HashMap<Name, Vec<u8>>,
+        reads: usize,
+    }
+
     #[derive(Clone, Default)]
-    struct Below(Arc<Mutex<(HashMap<Name, Vec<u8>>, usize)>>);
+    struct Below(Arc<Mutex<Counted>>);
 
     impl Files for Below {
         fn claim(&mut self) -> Claim {
@@ -127,20 +132,20 @@ mod tests {
         }
         fn release(&mut self) {}
         fn list(&mut self) -> Result<Vec<(Name, u64)>> {
-            Ok(self.0.lock().unwrap().0.iter().map(|(name, bytes)| (*name, bytes.len() as u64)).collect())
+            Ok(self.0.lock().unwrap().files.iter().map(|(name, bytes)| (*name, bytes.len() as u64)).collect())
         }
         fn read(&mut self, name: Name, _: usize, out: &mut Vec<u8>) -> Result<()> {
-            let mut files = self.0.lock().unwrap();
-            files.1 += 1;
-            out.extend_from_slice(files.0.get(&name).ok_or(ErrorKind::NotFound)?);
+            let mut below = self.0.lock().unwrap();
+            below.reads += 1;
+            out.extend_from_slice(below.files.get(&name).ok_or(ErrorKind::NotFound)?);
             Ok(())
         }
         fn write(&mut self, name: Name, record: &[u8]) -> Result<()> {
-            self.0.lock().unwrap().0.insert(name, record.to_vec());
+            self.0.lock().unwrap().files.insert(name, record.to_vec());
             Ok(())
         }
         fn remove(&mut self, name: Name) -> Result<()> {
-            self.0.lock().unwrap().0.remove(&name).map(drop).ok_or(ErrorKind::NotFound.into())
+            self.0.lock().unwrap().files.remove(&name).map(drop).ok_or(ErrorKind::NotFound.into())
         }
     }
 
@@ -151,9 +156,9 @@ mod tests {
         assert_eq!(host.claim(), Claim::Denied);
         (1..=3).for_each(|key| host.write(name(key), &[key as u8; 10]).unwrap());
         assert_eq!(host.list().unwrap().len(), 3);
-        assert_eq!((read(&mut host, 3), below.0.lock().unwrap().1), (Some(vec![3; 10]), 0));
-        assert_eq!((read(&mut host, 1), below.0.lock().unwrap().1), (Some(vec![1; 10]), 1));
-        assert_eq!((read(&mut host, 1), below.0.lock().unwrap().1), (Some(vec![1; 10]), 1));
+        assert_eq!((read(&mut host, 3), below.0.lock().unwrap().reads), (Some(vec![3; 10]), 0));
+        assert_eq!((read(&mut host, 1), below.0.lock().unwrap().reads), (Some(vec![1; 10]), 1));
+        assert_eq!((read(&mut host, 1), below.0.lock().unwrap().reads), (Some(vec![1; 10]), 1));
         host.remove(name(1)).unwrap();
         assert_eq!((read(&mut host, 1), host.list().unwrap().len()), (None, 2));
     }
