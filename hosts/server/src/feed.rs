@@ -1,7 +1,7 @@
 //! Feeds the requests of a whole answer to a model's queue as it has room, and takes their answers in their order.
 use crate::failure::Result;
 use crate::models::Held;
-use crate::run::{Call, Generation, kind_of};
+use crate::work::{Cost, Work};
 use axum::http::StatusCode;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,12 +26,12 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// The requests of `generation`, made of a body of `bytes` bytes, for a queue of `queue` places.
-    pub fn new(generation: Generation, queue: usize, bytes: usize) -> Self {
-        let all = generation.requests.len();
+    /// Requests made of a body of `bytes` bytes, for a queue of `queue` places. `parts`: they may be submitted in parts.
+    pub fn new(requests: Vec<bn::Request>, parts: bool, queue: usize, bytes: usize) -> Self {
+        let all = requests.len();
         // More than the queue holds leave room in it for other requests.
         let most = if all > queue { queue.div_ceil(2) } else { all };
-        let (waiting, parts) = (generation.requests.into(), generation.portions);
+        let waiting = requests.into();
         Self { waiting, streams: VecDeque::new(), submitted: 0, all, most, parts, bytes }
     }
 
@@ -42,7 +42,7 @@ impl Feed {
 
     /// Submits the next requests, if the queue has room for some. At least one is submitted whose answer is not taken,
     /// unless none is left.
-    pub async fn fill(&mut self, call: &Call, mut held: Held) -> Result<Held> {
+    pub async fn fill(&mut self, work: &Work, cost: impl Fn(usize) -> Cost, mut held: Held) -> Result<Held> {
         let (mut pause, longest) = PAUSES;
         // Submitting many at a time costs less than one after the other.
         let room = self.most - self.streams.len();
@@ -50,7 +50,7 @@ impl Feed {
         while count > 0 {
             let next: Vec<_> = self.waiting.drain(..count).collect();
             let (bytes, kind) = (self.bytes / self.all * count, kind_of(&next[0]));
-            let (back, next, streams) = submit(call, held, next, bytes).await;
+            let (back, next, streams) = submit(work, cost(bytes), held, next).await;
             held = back;
             match streams {
                 Ok(streams) => {
@@ -92,21 +92,31 @@ impl Feed {
     }
 }
 
-/// Submits requests of `bytes` bytes together, or none of them. The requests are returned.
+/// The client's name for a request's prompt.
+pub fn kind_of(request: &bn::Request) -> &'static str {
+    match (&request.task, &request.prompt) {
+        (bn::Task::Embed(_), _) => "input",
+        (bn::Task::Decide, _) => "state and questions",
+        (bn::Task::Rerank, _) | (_, bn::Prompt::Pair { .. }) => "query and document",
+        (_, bn::Prompt::Chat(_)) => "messages",
+        _ => "prompt",
+    }
+}
+
+/// Submits requests together, or none of them. The requests are returned.
 pub async fn submit(
-    call: &Call,
+    work: &Work,
+    cost: Cost,
     held: Held,
     requests: Vec<bn::Request>,
-    bytes: usize,
 ) -> (Held, Vec<bn::Request>, bn::Result<Vec<bn::Stream>>) {
-    let work = &call.app.work;
-    let queue = work.queue_of(&requests, bytes);
+    let queue = work.queue_of(&requests, cost.bytes);
     let submit = move || {
         let begun = std::time::Instant::now();
         let streams = held.engine.submit_batch(&requests);
         (held, requests, streams, begun.elapsed())
     };
-    let (held, requests, streams, took) = work.run(queue, call.cost(bytes), submit).await;
+    let (held, requests, streams, took) = work.run(queue, cost, submit).await;
     work.submitted(queue, streams.is_ok(), took);
     (held, requests, streams)
 }

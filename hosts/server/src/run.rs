@@ -273,25 +273,14 @@ async fn submit<A: Api>(
     let bytes = generation.cost.unwrap_or(length);
     if generation.stream {
         let requests = std::mem::take(&mut generation.requests);
-        let kind = requests.first().map_or("prompt", kind_of);
-        let (held, _, streams) = feed::submit(&call, held, requests, bytes).await;
+        let kind = requests.first().map_or("prompt", feed::kind_of);
+        let (held, _, streams) = feed::submit(&call.app.work, call.cost(bytes), held, requests).await;
         let streams = streams.map_err(|error| held.failure(&error).of_prompt(kind))?;
         call.lease.give(call.lease.held()); // the fields are gone
         call.submits = None;
         return Ok(stream::response(call, held, generation, api, streams));
     }
     whole(call, held, generation, api, bytes).await
-}
-
-/// The client's name for a request's prompt.
-pub fn kind_of(request: &bn::Request) -> &'static str {
-    match (&request.task, &request.prompt) {
-        (bn::Task::Embed(_), _) => "input",
-        (bn::Task::Decide, _) => "state and questions",
-        (bn::Task::Rerank, _) | (_, bn::Prompt::Pair { .. }) => "query and document",
-        (_, bn::Prompt::Chat(_)) => "messages",
-        _ => "prompt",
-    }
 }
 
 /// Waits for all requests. If one fails, the whole answer fails.
@@ -306,10 +295,11 @@ async fn whole<A: Api>(
     let mut totals = Totals::default();
     let generating = generation.requests.len() - generation.scores;
     let samples = generation.samples;
-    let mut feed = Feed::new(generation, held.options.queue as usize, bytes);
+    let queue = held.options.queue as usize;
+    let mut feed = Feed::new(generation.requests, generation.portions, queue, bytes);
     let fields = call.lease.held();
     loop {
-        held = feed.fill(&call, held).await?;
+        held = feed.fill(&call.app.work, |bytes| call.cost(bytes), held).await?;
         if feed.is_fed() && call.submits.take().is_some() {
             call.lease.give(fields); // they are gone
         }
