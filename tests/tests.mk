@@ -31,7 +31,8 @@ test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-i
 
 # Tests that count memory, cached tokens or accepted drafts.
 COUNTING := memory_is_counted every_kv_type_is_counted requests_released_while samples_of_one_prompt \
-	short_of_memory_for_outputs states_of_a_draft_model drafts_of_a_model prompts_are_seen_to_part several_samples_share
+	short_of_memory_for_outputs states_of_a_draft_model drafts_of_a_model prompts_are_seen_to_part several_samples_share sixty_four_questions \
+	one_event_without_text
 
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)
