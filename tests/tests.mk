@@ -29,10 +29,9 @@ C_TEST_FLAGS := $(C11) -D_GNU_SOURCE -DBN_DEMO_MODEL='"$(abspath models/bn-demo.
 test: test-rust test-loom test-tsan test-arm test-c test-checked test-abi test-install
 	$(call say,everything passed)
 
-# Tests that count memory, cached tokens or accepted drafts.
-COUNTING := memory_is_counted every_kv_type_is_counted requests_released_while samples_of_one_prompt \
-	short_of_memory_for_outputs states_of_a_draft_model drafts_of_a_model prompts_are_seen_to_part several_samples_share sixty_four_questions \
-	one_event_without_text
+# Tests that count memory or accepted drafts.
+COUNTING := memory_is_counted every_kv_type_is_counted requests_released_while short_of_memory_for_outputs \
+	states_of_a_draft_model drafts_of_a_model
 
 test-rust:
 	$(call say,Rust: unit and integration tests$(comma) header$(comma) layout$(comma) layers)

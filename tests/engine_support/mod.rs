@@ -6,6 +6,7 @@ use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::sample::SamplingParams;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub fn echo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
@@ -22,13 +23,17 @@ pub fn demo(change: impl FnOnce(&mut EngineConfig)) -> Engine {
     create(config).expect("demo engine")
 }
 
-/// An engine. With `BN_TEST_CACHE_PATH`, it keeps its prefixes in that folder, unless it is an encoder: answers must be
-/// the same. `make test-rust` runs it so, without the tests that count memory, cached tokens or accepted drafts.
+/// An engine. With `BN_TEST_CACHE_PATH`, it keeps its prefixes in a folder of its own there, unless it is an encoder:
+/// answers must be the same. `make test-rust` runs it so, without the tests that count memory or accepted drafts.
 pub fn create(config: EngineConfig) -> Result<Engine> {
     let path = std::env::var("BN_TEST_CACHE_PATH").ok();
     let encodes = config.model.as_ref().is_some_and(|loaded| loaded.model.facts().encodes);
     match path.filter(|_| config.cache_path.is_none() && !encodes) {
-        Some(path) => Engine::create(EngineConfig { cache_path: Some(path), ..config }),
+        Some(path) => {
+            static COUNT: AtomicUsize = AtomicUsize::new(0);
+            let own = format!("{path}/{}", COUNT.fetch_add(1, Ordering::Relaxed));
+            Engine::create(EngineConfig { cache_path: Some(own), ..config })
+        }
         None => Engine::create(config),
     }
 }
