@@ -132,7 +132,7 @@ TEST(what_an_embedding_may_not_ask_is_refused_by_name) {
         {BN_TASK_EMBED, BN_REQUEST_ECHO_PROMPT, 0, 0, "BN_REQUEST_ECHO_PROMPT is set"},
         {BN_TASK_EMBED, BN_REQUEST_IGNORE_EOS, 0, 0, "BN_REQUEST_IGNORE_EOS is set"},
         {BN_TASK_EMBED, BN_REQUEST_LOGPROBS, 0, 0, "BN_REQUEST_LOGPROBS is set"},
-        {BN_TASK_RERANK + 1, 0, 0, 0, "task is 4"},
+        {BN_TASK_DECIDE + 1, 0, 0, 0, "task is 5"},
         {UINT32_MAX, 0, 0, 0, "task is 4294967295"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -19,6 +19,7 @@ fn last() -> EventContent<'static> {
         stop_index: None,
         embedding: None,
         pooling: None,
+        decisions: None,
         tool_calls_total: 0,
         usage: Usage::default(),
         times: Times::default(),
