@@ -161,6 +161,7 @@ class Engine(Owned):
         self,
         prompt: str | None,
         questions: Sequence[header.Question],
+        /,
         **options: Unpack[header.RequestOptions],
     ) -> list[Decided]:
         """The answers to questions about the prompt, which is computed once. Nothing is generated."""
@@ -172,6 +173,7 @@ class Engine(Owned):
         self,
         prompt: str | None,
         questions: Sequence[header.Question],
+        /,
         **options: Unpack[header.RequestOptions],
     ) -> list[Decided]:
         request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
