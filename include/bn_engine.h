@@ -447,7 +447,7 @@ struct bn_engine_config {
     uint64_t cache_bytes;
     /** Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
      * `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
-     * as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself. */
+     * as they are read and written. 0: none. Not for the CPU, whose memory has the cache. */
     uint64_t host_cache_bytes;
 };
 

@@ -148,7 +148,7 @@ type Options struct {
 
 	// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
 	// MemoryLimit, which is the device's. With a CachePath too, files are kept there
-	// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+	// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
 	HostCacheBytes uint64
 }
 

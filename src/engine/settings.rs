@@ -129,7 +129,7 @@ macro_rules! settings {
                 cache_bytes: u64 = 10_737_418_240;
                 /// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
                 /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
-                /// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+                /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
                 host_cache_bytes: u64 = 0;
             }
         }

@@ -111,7 +111,7 @@ extension Engine {
         public var cacheBytes: UInt64?
         /// Bytes of the machine's memory for prefixes that leave the prefix cache of a device, beside
         /// `memoryLimitBytes`, which is the device's. With a `cachePath` too, files are kept there
-        /// as they are read and written. 0: none. Not for the CPU, whose memory holds the cache itself.
+        /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
         public var hostCacheBytes: UInt64?
         public init() {}
 
