@@ -20,13 +20,17 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Bytes of the largest record of a kind.
-    fn of(&self, kind: Kind) -> usize {
-        let payload = match kind {
+    /// Bytes of a unit of memory.
+    fn unit(&self, kind: Kind) -> usize {
+        match kind {
             Kind::Block => self.block_bytes,
             Kind::State => self.state_bytes,
-        };
-        record::size(self.block_size, payload)
+        }
+    }
+
+    /// Bytes of the largest record of a kind.
+    fn of(&self, kind: Kind) -> usize {
+        record::size(self.block_size, self.unit(kind))
     }
 
     /// Bounds for `bytes` bytes of records: those in flight and the index take `memory` bytes each, or less. Two of the
@@ -134,8 +138,9 @@ const READ_NS: f64 = 100_000.0;
 /// Records on disk, the orders of engine threads, and what goes there.
 pub struct Store {
     state: Mutex<State>,
-    /// Rung for the thread that works, and for those that wait for room in the queue.
+    /// Rung for the thread that works.
     bell: Condvar,
+    /// Rung for those that wait for room in the queue.
     room: Condvar,
     files: Mutex<Box<dyn Files>>,
     scope: u64,
@@ -244,13 +249,8 @@ impl Store {
             state.counts.dropped += 1;
             return Ok(());
         }
-        reserved(state.writes.try_reserve(1), QUEUE, size_of::<(Name, Vec<u8>)>())?;
         drop(state);
-        let unit = match place.kind {
-            Kind::Block => self.sizes.block_bytes,
-            Kind::State => self.sizes.state_bytes,
-        };
-        let record = record::encode(self.scope, place, unit, payload)?;
+        let record = record::encode(self.scope, place, self.sizes.unit(place.kind), payload)?;
         let mut state = self.state.lock();
         reserved(state.writes.try_reserve(1), QUEUE, size_of::<(Name, Vec<u8>)>())?;
         state.write_bytes += record.len() as u64;
@@ -291,19 +291,18 @@ impl Store {
 
     /// A replica will order and put nothing more. After the last one, `run` returns once all is written.
     pub fn leave(&self) {
-        let users = self.state.lock().users;
-        self.set_users(users.saturating_sub(1));
+        self.set_users(|users| users.saturating_sub(1));
     }
 
     /// No replica will order or put anything more.
     pub fn close(&self) {
-        self.set_users(0);
+        self.set_users(|_| 0);
     }
 
-    fn set_users(&self, users: usize) {
+    fn set_users(&self, change: impl FnOnce(usize) -> usize) {
         let mut state = self.state.lock();
-        state.users = users;
-        if users == 0 {
+        state.users = change(state.users);
+        if state.users == 0 {
             state.orders.clear();
         }
         self.bell.notify_all();
@@ -367,11 +366,7 @@ impl Store {
             let from = bytes.as_ptr() as usize - record.as_ptr() as usize;
             (from, from + bytes.len())
         });
-        let unit = match place.kind {
-            Kind::Block => self.sizes.block_bytes,
-            Kind::State => self.sizes.state_bytes,
-        };
-        let mut payload = payload.filter(|(from, to)| to - from == unit);
+        let mut payload = payload.filter(|(from, to)| to - from == self.sizes.unit(place.kind));
         let ns = now_ns() - began;
         let mut state = self.state.lock();
         if generation != state.generation {
