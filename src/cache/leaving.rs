@@ -35,25 +35,17 @@ impl PrefixCache {
 
     /// Notes a block that is in the index, and its snapshots.
     pub(super) fn leaves(&mut self, block: u32) {
-        if self.leaving.is_none() {
-            return;
-        }
-        let mut most = self.indexed(block);
-        self.note(Kind::Block, block, block, most);
-        while let Some((at, slot)) = self.states.deepest(block, most) {
-            self.note(Kind::State, slot, block, at);
-            match at {
-                0 => break,
-                _ => most = at - 1,
-            }
-        }
+        let Some(mut list) = self.leaving.take() else { return };
+        list.extend(self.units_of(block).take(MOST - list.len()));
+        self.leaving = Some(list);
     }
 
-    fn note(&mut self, kind: Kind, unit: u32, block: u32, len: u32) {
+    /// An indexed block, and its snapshots.
+    fn units_of(&self, block: u32) -> impl Iterator<Item = Leaving> + '_ {
         let (salt, parent_key) = self.beginning(block);
-        if let Some(list) = self.leaving.as_mut().filter(|list| list.len() < MOST) {
-            list.push(Leaving { kind, unit, block, len, salt, parent_key });
-        }
+        let own = move |kind, unit, len| Leaving { kind, unit, block, len, salt, parent_key };
+        let states = self.states.snapshots(block).map(move |(at, slot)| own(Kind::State, slot, at));
+        std::iter::once(own(Kind::Block, block, self.indexed(block))).chain(states)
     }
 
     /// Moves out the next unit that left. Its bytes are lost with the next pass or copy.
@@ -88,17 +80,8 @@ impl PrefixCache {
     pub fn units(&self, each: &mut dyn FnMut(Leaving) -> bool) {
         let mut todo = self.roots();
         while let Some(block) = todo.pop() {
-            let (salt, parent_key) = self.beginning(block);
-            let own = |kind, unit, len| Leaving { kind, unit, block, len, salt, parent_key };
-            if !each(own(Kind::Block, block, self.indexed(block))) {
+            if !self.units_of(block).all(&mut *each) {
                 return;
-            }
-            let mut most = self.indexed(block);
-            while let Some((at, slot)) = self.states.deepest(block, most).filter(|(at, _)| *at > 0) {
-                if !each(own(Kind::State, slot, at)) {
-                    return;
-                }
-                most = at - 1;
             }
             let mut child = self.newest_child(block);
             while child != NONE {

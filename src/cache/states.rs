@@ -127,8 +127,12 @@ impl StatePool {
 
     /// The deepest snapshot after at most `most` positions of a block: its depth and its slot.
     pub fn deepest(&self, block: u32, most: u32) -> Option<(u32, u32)> {
-        let own = self.chain(block).filter_map(|slot| Some((self.slots[slot as usize].snapshot?.at, slot)));
-        own.filter(|(at, _)| *at <= most).max_by_key(|(at, _)| *at)
+        self.snapshots(block).filter(|(at, _)| *at <= most).max_by_key(|(at, _)| *at)
+    }
+
+    /// The snapshots of a block: their depths and their slots.
+    pub(super) fn snapshots(&self, block: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.chain(block).filter_map(|slot| Some((self.slots[slot as usize].snapshot?.at, slot)))
     }
 
     fn chain(&self, block: u32) -> impl Iterator<Item = u32> + '_ {

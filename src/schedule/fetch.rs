@@ -5,12 +5,12 @@
 //! have been done by now: so at worst it doubles the time. It is a guess about time and no promise: whenever blocks are
 //! short, fetches are dropped first.
 
-use super::scheduler::TABLE;
+use super::scheduler::{TABLE, place};
 use super::slots::fill;
 use super::*;
 use crate::base::reserve;
 use crate::cache::disk::{Kind, Lower, Name, Place};
-use crate::cache::{BlockTable, Found, MAX_BLOCK_SIZE, NONE, Snapshot as StateSnapshot, TreePosition, chain};
+use crate::cache::{BlockTable, Found, MAX_BLOCK_SIZE, Snapshot as StateSnapshot, chain};
 
 /// Maximum number of fetches at a time.
 const MOST: usize = 8;
@@ -92,9 +92,14 @@ impl Scheduler {
         tokens: &dyn Tokens,
         now: u64,
     ) -> bool {
-        let slot = &self.slots[seq];
-        if !slot.request.reuse.shared || slot.below == Below::Done {
+        if !self.slots[seq].request.reuse.shared {
             return false;
+        }
+        match self.slots[seq].below {
+            Below::Done => return false,
+            Below::Waits(until) if now >= until => return self.give_up(seq),
+            Below::Waits(_) if self.fetches.all.iter().any(|fetch| fetch.seq == seq) => return true,
+            Below::Waits(_) | Below::Unknown => {}
         }
         // With states, the blocks were cut to one.
         let whole = match self.has_states() {
@@ -104,36 +109,14 @@ impl Scheduler {
             }
             false => *found,
         };
-        self.waits_below(seq, table, &whole, found.positions(self.config.block_size), tokens, now)
-    }
-
-    /// Memory has `whole` of the text, in the blocks `table`, and the sequence can go on after `have` positions.
-    fn waits_below(
-        &mut self,
-        seq: SeqId,
-        table: &[u32],
-        whole: &Found,
-        have: u32,
-        tokens: &dyn Tokens,
-        now: u64,
-    ) -> bool {
-        match self.slots[seq].below {
-            Below::Done => return false,
-            Below::Waits(until) if now >= until => return self.give_up(seq),
-            Below::Waits(_) if self.fetches.all.iter().any(|fetch| fetch.seq == seq) => return true,
-            Below::Waits(_) | Below::Unknown => {}
-        }
         // Another one's fetch of the same blocks will do.
         let next = self.slots[seq].keys.get(whole.blocks).copied();
-        if let Some(until) = next.and_then(|key| self.until_of(seq, whole.blocks, key)) {
-            self.slots[seq].below = Below::Waits(until);
-            return true;
-        }
-        self.slots[seq].below = match self.begin_fetch(seq, table, whole, have, tokens, now) {
-            Some(until) => Below::Waits(until),
-            None => Below::Done,
-        };
-        self.slots[seq].below != Below::Done
+        let until = next.and_then(|key| self.until_of(seq, whole.blocks, key)).or_else(|| {
+            let have = found.positions(self.config.block_size);
+            self.begin_fetch(seq, table, &whole, have, tokens, now)
+        });
+        self.slots[seq].below = until.map_or(Below::Done, Below::Waits);
+        until.is_some()
     }
 
     /// The end of the fetch of another sequence that reads block `index` with this key.
@@ -413,9 +396,7 @@ impl Scheduler {
             });
         }
         let at = fetch.done;
-        let salt = self.slots[seq].request.reuse.salt;
-        let parent = if at == 0 { NONE } else { fetch.table[at - 1] };
-        let place = TreePosition { salt, parent, parent_key: self.slots[seq].key_before(at) };
+        let place = place(&self.slots[seq], &fetch.table, at);
         let len = if (at as u32 + 1) * size <= fetch.positions { size } else { fetch.last };
         let mut contents = [ContentId::default(); MAX_BLOCK_SIZE];
         let contents = fill(&mut contents[..len as usize], at as u32 * size, &|at| tokens.content(seq, at));

@@ -533,7 +533,7 @@ impl Scheduler {
 }
 
 /// Place of block `index` of a sequence in the index. All blocks before it must be in the index.
-fn place(slot: &SequenceSlot, table: &[u32], index: usize) -> TreePosition {
+pub(super) fn place(slot: &SequenceSlot, table: &[u32], index: usize) -> TreePosition {
     let parent = if index == 0 { NONE } else { table[index - 1] };
     TreePosition { salt: slot.request.reuse.salt, parent, parent_key: slot.key_before(index) }
 }

@@ -258,7 +258,7 @@ fn a_state_within_a_longer_record_is_found() {
 
 #[test]
 fn what_is_evicted_can_be_kept_and_found_again() {
-    let (mut bench, tier) = Bench::with_tier(SchedulerConfig { blocks: 4, max_batch_tokens: 64, ..config() });
+    let (mut bench, _) = Bench::with_tier(SchedulerConfig { blocks: 4, max_batch_tokens: 64, ..config() });
     let text = text(40);
     bench.text(0, &text, 1);
     bench.step();
@@ -278,5 +278,4 @@ fn what_is_evicted_can_be_kept_and_found_again() {
         [ids(0..16), ids(16..32), ids(32..40)]
     );
     assert_eq!((left[0].parent_key, left[1].parent_key), (0, left[0].key));
-    let _ = tier;
 }
