@@ -49,6 +49,11 @@ impl Drop for Temporary {
     }
 }
 
+/// The number of the environment variable `name`.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
 fn on(model: &str, folder: Option<String>) -> Engine {
     engine(model, |config| {
         config.cache_path = folder;
@@ -144,7 +149,7 @@ fn damaged_files_change_no_answer() {
     for model in [PLAIN, HYBRID] {
         let (folder, want) = (Temporary::new(), expected(model));
         fill(model, &folder);
-        for round in 0..if cfg!(debug_assertions) { 12 } else { 60 } {
+        for round in 0..number("BN_TEST_ROUNDS", if cfg!(debug_assertions) { 12 } else { 60 }) {
             for file in folder.records() {
                 let mut bytes = fs::read(&file).unwrap();
                 let at = rng.below(bytes.len().max(1) as u64) as usize;
@@ -257,9 +262,8 @@ fn writes_until_it_is_killed() {
 #[test]
 fn a_killed_process_leaves_nothing_wrong() {
     let (folder, want) = (Temporary::new(), expected(PLAIN));
-    let kills: u64 = std::env::var("BN_TEST_KILLS").map_or(6, |kills| kills.parse().unwrap());
     let mut rng = Rng(3);
-    for _ in 0..kills {
+    for _ in 0..number("BN_TEST_KILLS", 6) {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["engine_disk::writes_until_it_is_killed", "--exact", "--include-ignored"])
             .env("BN_TEST_FOLDER", &folder.0)
