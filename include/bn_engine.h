@@ -449,6 +449,10 @@ struct bn_engine_config {
      * `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
      * as they are read and written. 0: none. Not for the CPU, whose memory has the cache. */
     uint64_t host_cache_bytes;
+    /** The most positions that a picture takes in a prompt, 1 to 65536, default 4096. The model's
+     * own bound counts if it is lower. Larger pictures are made smaller. Memory for one of this
+     * size is set aside. */
+    uint32_t picture_tokens;
 };
 
 /** Fills `*config` with the defaults. */
@@ -966,6 +970,12 @@ struct bn_request_params {
     /** With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`. */
     const bn_question *questions;
     size_t questions_count;
+    /** Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+     * prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+     * `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+     * stand for a picture. Copied. */
+    const bn_picture *pictures;
+    size_t pictures_count;
 };
 
 /** The stage of a request. */
@@ -1355,6 +1365,9 @@ struct bn_model_config {
      * `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
      * other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
     bn_string drafter_path;
+    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
+     * has it among its own files. */
+    bn_string pictures_path;
 };
 
 /** Facts about a model. Pointers are valid until `bn_model_free`. */
@@ -1416,6 +1429,8 @@ struct bn_model_info {
     float min_p;
     /** Recommended. */
     float repetition_penalty;
+    /** 1 if it sees pictures. */
+    int32_t sees;
 };
 
 /** Fills `*config` with the defaults. */

@@ -18,6 +18,7 @@ pub mod formats;
 pub mod kernels;
 pub mod model;
 pub mod ops;
+pub mod picture;
 pub mod sample;
 pub mod schedule;
 pub mod text;

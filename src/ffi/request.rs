@@ -5,6 +5,7 @@ use super::config::choice;
 use super::constraint::bn_constraint;
 use super::growth::{self, Grown, grown};
 use super::guard;
+use super::picture::{bn_picture, pictures};
 use super::pooling::bn_embedding_params;
 use super::question::{bn_question, questions};
 use super::registry;
@@ -194,6 +195,13 @@ pub struct bn_request_params {
     /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
     pub questions: *const bn_question,
     pub questions_count: usize,
+
+    /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+    /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+    /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+    /// stand for a picture. Copied.
+    pub pictures: *const bn_picture,
+    pub pictures_count: usize,
 }
 
 grown!(
@@ -203,7 +211,7 @@ grown!(
         max_new_tokens, min_new_tokens, max_reasoning_tokens, timeout_ms, queue_timeout_ms,
         adapter_scale, adapter, sampling, constraint, top_logprobs, logprobs_from, logprob_tokens,
         logprob_tokens_count, embedding, speculation, draft_tokens, cache_salt, session, trace,
-        questions, questions_count,
+        questions, questions_count, pictures, pictures_count,
     },
     priority: BN_PRIORITY_DEFAULT, max_new_tokens: RequestParams::default().max_new_tokens,
     max_reasoning_tokens: BN_NO_LIMIT, adapter_scale: 1.0, sampling.top_p: SamplingParams::default().top_p,
@@ -264,6 +272,8 @@ impl bn_request_params {
         };
         Ok(RequestParams {
             prompt,
+            // SAFETY: the caller's promise.
+            pictures: unsafe { pictures(self.pictures, self.pictures_count) }?,
             embedding,
             max_new_tokens: self.max_new_tokens,
             // SAFETY: the caller's promise.

@@ -30,7 +30,7 @@ use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{Activation, AttentionShape, Choice, Gate, Groups};
+use crate::ops::{Activation, AttentionShape, Axes, Choice, Gate, Groups};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use metadata::size;
 use std::ops::Deref;
@@ -283,6 +283,7 @@ impl<'a> Keys<'a> {
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
+            axes: self.axes()?,
             rms_eps,
             projection_eps: rms_eps,
             // Converters add it themselves.
@@ -301,6 +302,13 @@ impl<'a> Keys<'a> {
             sampling: SamplingDefaults::default(),
         };
         config.check(self.names).map(|()| config)
+    }
+
+    /// The axes of pairs, which only pictures tell apart.
+    fn axes(&self) -> Result<Option<Axes>> {
+        let sections = self.find::<Vec<i32>>(SECTIONS)?.filter(|_| self.family.rope_sections);
+        let sizes = |list: Vec<i32>| list.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
+        Ok(sections.and_then(sizes).and_then(|sections| super::rope::axes(&sections)))
     }
 
     /// Number of the model's layers, and of the blocks after them that predict further tokens.

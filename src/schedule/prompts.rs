@@ -80,6 +80,11 @@ impl Scheduler {
         (target as f64 * OF_TARGET - decode).max(FLOOR * decode)
     }
 
+    /// Nanoseconds that other work than `plan` may add to its step; `None` if no sequence decodes in it.
+    pub fn time_beside(&self, plan: &Plan) -> Option<f64> {
+        (plan.decode_rows > 0).then(|| self.prompts_ns(self.step_time.predict(plan.work)))
+    }
+
     /// Predicted nanoseconds to the first token of a waiting sequence if it were admitted now, with `cached`
     /// positions in the cache.
     pub(super) fn first_token_ns(&self, seq: SeqId, cached: u32) -> f64 {

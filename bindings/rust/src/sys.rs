@@ -358,6 +358,10 @@ pub struct bn_engine_config {
     /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
     /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
     pub host_cache_bytes: u64,
+    /// The most positions that a picture takes in a prompt, 1 to 65536, default 4096. The model's
+    /// own bound counts if it is lower. Larger pictures are made smaller. Memory for one of this
+    /// size is set aside.
+    pub picture_tokens: u32,
 }
 
 /// A message of a conversation.
@@ -883,6 +887,12 @@ pub struct bn_request_params {
     /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
     pub questions: *const bn_question,
     pub questions_count: usize,
+    /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+    /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+    /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+    /// stand for a picture. Copied.
+    pub pictures: *const bn_picture,
+    pub pictures_count: usize,
 }
 
 /// The stage of a request.
@@ -1157,6 +1167,9 @@ pub struct bn_model_config {
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
+    /// has it among its own files.
+    pub pictures_path: bn_string,
 }
 
 /// Facts about a model. Pointers are valid until `bn_model_free`.
@@ -1220,6 +1233,8 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
+    /// 1 if it sees pictures.
+    pub sees: i32,
 }
 
 /// A block came into the cache.

@@ -11,6 +11,7 @@ use crate::engine::core::calls::Work;
 use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
+use crate::engine::request::known_pictures::KnownPictures;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
 use crate::engine::replicas::replica::Replica;
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     pub grammars: Grammars,
     pub released: Released,
     pub tier: Option<Tier>,
+    pub pictures: KnownPictures,
     pub loaded: Loaded,
 }
 
@@ -59,6 +61,7 @@ pub(super) struct Core {
     scheduler: Scheduler,
     sampling: Sampling,
     drafting: Drafting,
+    sight: Sight,
     sequences: Sequences,
     deadlines: Deadlines,
     idle: Idle,
@@ -139,6 +142,7 @@ impl Core {
             scheduler,
             sampling,
             drafting,
+            sight: Sight::default(),
             sequences,
             deadlines: Deadlines::default(),
             idle,
@@ -352,6 +356,7 @@ impl Core {
             }
         }
         self.drop_failed(&mut plan);
+        self.look_at_pictures(&mut plan);
         self.leave_out_late_masks(&mut plan);
         self.ask_for_grants(&mut plan);
         self.draft(&mut plan);
@@ -424,7 +429,7 @@ impl Core {
             }
             Err(error)
                 if error.status == Status::Cancelled
-                    && all_ended(&self.shared, self.number, &mut self.sequences, entries) =>
+                    && all_ended(&self.shared, self.number, &mut self.sequences, seqs_of(entries)) =>
             {
                 return None;
             }
@@ -468,6 +473,7 @@ impl Core {
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let (batch, vocab) = (&mut self.batch, self.shared.loaded.model.facts().vocab_size);
         batch.clear();
+        let by_grid = self.shared.loaded.tower.as_ref().is_some_and(|tower| tower.by_grid());
         let rows = entries.iter().map(|entry| entry.rows as usize).sum();
         let logits = entries.iter().map(|entry| entry.logits as usize).sum();
         batch.reserve(rows, entries.len(), logits)?;
@@ -486,6 +492,9 @@ impl Core {
                 batch.types.resize(first as usize, 0);
                 batch.types.extend((entry.start..entry.start + entry.rows).map(|at| u32::from(at >= second)));
             }
+            if let Some(pictures) = &sequence.pictures {
+                pictures::fill(pictures, entry, first, by_grid, batch)?;
+            }
             push_state(batch, &self.scheduler, entry)?;
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
@@ -503,6 +512,9 @@ impl Core {
         }
         if !batch.types.is_empty() {
             batch.types.resize(batch.tokens.len(), 0);
+        }
+        if !batch.rotations.is_empty() {
+            pictures::fill_rotations(batch, batch.tokens.len())?;
         }
         if batch.draws.rows.iter().all(Option::is_none) {
             batch.draws.clear();
@@ -527,7 +539,7 @@ impl Core {
             return Ok(());
         }
         let Self { number, backend, batch, memory, shared, outputs, sequences, .. } = self;
-        let stop = &mut || all_ended(shared, *number, sequences, entries);
+        let stop = &mut || all_ended(shared, *number, sequences, seqs_of(entries));
         let pass = || shared.loaded.model.forward(&*backend.ops, batch, &mut **memory, stop, outputs);
         panics::checked("the forward pass", pass)
     }
@@ -563,6 +575,7 @@ mod drafts;
 mod end;
 pub(super) mod idle;
 mod pacing;
+mod pictures;
 pub(super) mod sampling;
 pub(super) mod sequences;
 pub(super) mod session_file;
@@ -574,6 +587,7 @@ use deadlines::Deadlines;
 use disk::Tier;
 use drafts::Drafting;
 use idle::{Idle, Released};
+use pictures::Sight;
 use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
 use states::push_state;
@@ -581,12 +595,21 @@ use states::push_state;
 #[cfg(test)]
 mod checks;
 
+fn seqs_of(entries: &[PlanEntry]) -> impl Iterator<Item = SeqId> {
+    entries.iter().map(|entry| entry.seq)
+}
+
 /// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(shared: &Shared, thread: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
+fn all_ended(
+    shared: &Shared,
+    thread: usize,
+    sequences: &mut Sequences,
+    seqs: impl IntoIterator<Item = SeqId>,
+) -> bool {
     shared.hub.ends(thread, &mut |which| match which {
         None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
         Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
     });
     let now = now_ns();
-    !entries.iter().any(|entry| sequences.lives(entry.seq, now))
+    !seqs.into_iter().any(|seq| sequences.lives(seq, now))
 }

@@ -1,11 +1,13 @@
 //! Checks a request against the engine's limits, and makes the tokens of its prompt.
 
 use super::config::{draft_tokens, session_name};
+use super::pictures::Sight;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
 use crate::engine::request::decision::Decider;
+use crate::engine::request::pictures::Pictures;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
@@ -27,6 +29,8 @@ pub(super) struct Prompted {
     pub looser: Option<String>,
     /// See `Sequence::second`.
     pub second: Option<u32>,
+    /// Some: the pictures in `ids`.
+    pub pictures: Option<Pictures>,
     /// Some: the request's questions, which begin with `ids`.
     pub decider: Option<Box<Decider>>,
 }
@@ -47,6 +51,8 @@ pub(super) struct RequestLimits<'a> {
     pub chat: Option<&'a ChatTemplate>,
     /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
+    /// None: the model sees no pictures.
+    pub sight: Option<Sight<'a>>,
 }
 
 impl RequestLimits<'_> {
@@ -85,6 +91,9 @@ impl RequestLimits<'_> {
             Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::Pair(first, second) => {
+                if !params.pictures.is_empty() {
+                    return Err(Error::invalid("pictures are set, and a pair of texts has no place for them"));
+                }
                 return self.pair(params, first, second).and_then(|made| self.checked(made));
             }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
@@ -95,7 +104,8 @@ impl RequestLimits<'_> {
                 "logprobs_from = {from} lies beyond the prompt's {n} tokens"
             )));
         }
-        self.checked(Prompted { ids, ..Prompted::default() })
+        let (ids, pictures) = self.with_pictures(ids, params, None)?;
+        self.checked(Prompted { ids, pictures, ..Prompted::default() })
     }
 
     /// The tokens of a pair of texts to score.
@@ -162,6 +172,7 @@ impl RequestLimits<'_> {
         let made = template.render_chat(&chat)?;
         let tokenizer = self.tokenizer()?;
         let ids = tokenizer.encode_chat(&made)?;
+        let (ids, pictures) = self.with_pictures(ids, params, Some(&chat.pictures))?;
         let mut parts = ReplyParts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
@@ -186,7 +197,7 @@ impl RequestLimits<'_> {
         };
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
         let answer = reply.map(|reply| Answer::new(reply, bound));
-        Ok(Prompted { ids, answer, grammar, looser, ..Prompted::default() })
+        Ok(Prompted { ids, answer, grammar, looser, pictures, ..Prompted::default() })
     }
 
     pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {

@@ -4,7 +4,8 @@ use super::limits::{Prompted, RequestLimits};
 use crate::base::{Error, Result, reserve};
 use crate::engine::api::{Prompt, Question, QuestionKind, RequestParams};
 use crate::engine::request::decision::{Asked, Decider};
-use crate::text::chat::no_template;
+use crate::engine::request::pictures::Pictures;
+use crate::text::chat::{PictureSource, no_template};
 use crate::text::{Chat, Message};
 
 /// Maximum number of questions of a request.
@@ -17,6 +18,8 @@ pub const MAX_OPTIONS: usize = 255;
 struct Gathered {
     shared: Vec<u32>,
     asked: Vec<Asked>,
+    /// The same for all questions, which come after them.
+    pictures: Option<Pictures>,
 }
 
 impl Gathered {
@@ -66,19 +69,24 @@ impl RequestLimits<'_> {
                 error
             };
             let options = self.options(question).map_err(named)?;
-            let ids = match &params.prompt {
-                Prompt::Chat(messages) => self.with_question(messages, &question.text),
+            let asked = match &params.prompt {
+                Prompt::Chat(messages) => self.with_question(messages, &question.text).map(|ids| (ids, None)),
                 Prompt::ChatJson(source) => self.with_question_in(source, &question.text),
-                _ => self.continued(&prompt, &question.text, params.parse_special),
+                _ => self.continued(&prompt, &question.text, params.parse_special).map(|ids| (ids, None)),
             };
-            let ids = ids.map_err(named)?;
+            let placed = |(ids, sources): (_, Option<Vec<_>>)| self.with_pictures(ids, params, sources.as_deref());
+            let (ids, pictures) = asked.and_then(placed).map_err(named)?;
+            gathered.pictures = gathered.pictures.or(pictures);
             let most = ids.len() + options.iter().map(Vec::len).max().unwrap_or(0);
             self.fits(most, most, "tokens with its longest option").map_err(named)?;
             gathered.add(question.kind, &label, ids, options)?;
         }
-        let Gathered { shared, asked } = gathered;
+        let Gathered { shared, asked, pictures } = gathered;
+        if pictures.as_ref().is_some_and(|pictures| pictures.end() as usize > shared.len()) {
+            return Err(Error::invalid("a question stands before a picture"));
+        }
         let decider = Some(Box::new(Decider::new(asked, shared.len())?));
-        Ok(Prompted { ids: shared, decider, ..Prompted::default() })
+        Ok(Prompted { ids: shared, decider, pictures, ..Prompted::default() })
     }
 
     /// The tokens of a conversation whose last message, which is a user's, has the question at its end.
@@ -98,14 +106,15 @@ impl RequestLimits<'_> {
         self.conversation(&all)
     }
 
-    /// Like `with_question`, of a conversation as JSON.
-    fn with_question_in(&self, source: &str, text: &str) -> Result<Vec<u32>> {
+    /// Like `with_question`, of a conversation as JSON. Returns its pictures, too.
+    fn with_question_in(&self, source: &str, text: &str) -> Result<(Vec<u32>, Option<Vec<PictureSource>>)> {
         let template = self.chat.ok_or_else(no_template)?;
         let mut chat = Chat::parse(source)?;
         if !text.is_empty() {
             chat.ask(text)?;
         }
-        self.tokenizer()?.encode_chat(&template.render_chat(&chat)?)
+        let ids = self.tokenizer()?.encode_chat(&template.render_chat(&chat)?)?;
+        Ok((ids, Some(chat.pictures)))
     }
 
     fn continued(&self, prompt: &[u32], text: &str, parse_special: bool) -> Result<Vec<u32>> {
