@@ -26,16 +26,18 @@ mod rope;
 mod rotation;
 mod sampling;
 mod score;
+mod tower;
 
 pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
 pub use config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
 pub use hf::{HfFolder, check_config};
-pub use loader::{Source, load, load_checkpoint};
+pub use loader::{Source, load, load_checkpoint, load_tower};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
+pub use tower::{Pictures, Placeholder, Tower, TowerRun};
 
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
