@@ -12,6 +12,7 @@ use super::options::LoadOptions;
 use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
 use super::score::{self, ScoreRows};
+use super::sight;
 use super::tower::Tower;
 use super::{DecoderConfig, Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
@@ -139,7 +140,11 @@ pub fn load(
             Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
         }
     };
-    opened(&*files, options, pool, log, progress)
+    let mut loaded = opened(&*files, options, pool, log, progress)?;
+    let (facts, tokenizer) = (loaded.model.facts(), loaded.tokenizer.as_deref());
+    let sight = sight::load(source, options, facts, tokenizer, pool, log, progress)?;
+    loaded.sight = sight.map(Arc::new);
+    Ok(loaded)
 }
 
 fn opened(
@@ -190,6 +195,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     }
     if options.drafter.is_some() && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("drafter_path is set, and builtin:echo has no hidden states"));
+    }
+    if options.pictures.is_some() && matches!(source, Source::Echo(_) | Source::Embedded) {
+        return Err(Error::unsupported("pictures_path is set, and the model inside the library sees nothing"));
     }
     if options.skip_zeros && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));

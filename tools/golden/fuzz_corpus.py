@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import zlib
 
 import gguf
 import numpy as np
@@ -272,6 +273,16 @@ def templates():
             f.write(text)
 
 
+def pictures():
+    """A PNG that is a thousand times smaller than its pixels. Others are in tests/golden/pictures/files."""
+    head = struct.pack(">IIBBBBB", 256, 255, 16, 6, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(255 * (1 + 256 * 8)), 9)), (b"IEND", b"")]
+    with open(path("picture", "zeros.png"), "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n")
+        for name, data in chunks:
+            f.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)))
+
+
 if __name__ == "__main__":
     ggufs()
     tokenizers()
@@ -279,3 +290,4 @@ if __name__ == "__main__":
     side_files()
     kernel_configs()
     templates()
+    pictures()

@@ -1,12 +1,12 @@
 //! Checks a request against the engine's limits, and makes the tokens of its prompt.
 
 use super::config::{draft_tokens, session_name};
-use super::pictures::Sight;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
 use crate::engine::request::decision::Decider;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::Pictures;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
@@ -51,8 +51,8 @@ pub(super) struct RequestLimits<'a> {
     pub chat: Option<&'a ChatTemplate>,
     /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
-    /// None: the model sees no pictures.
-    pub sight: Option<Sight<'a>>,
+    /// None: it sees no pictures.
+    pub eyes: Option<&'a Eyes>,
 }
 
 impl RequestLimits<'_> {
@@ -98,13 +98,13 @@ impl RequestLimits<'_> {
             }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
+        let (ids, pictures) = self.with_pictures(ids, params, None)?;
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
             let (from, n) = (scores.from, ids.len());
             return Err(Error::invalid(format!(
                 "logprobs_from = {from} lies beyond the prompt's {n} tokens"
             )));
         }
-        let (ids, pictures) = self.with_pictures(ids, params, None)?;
         self.checked(Prompted { ids, pictures, ..Prompted::default() })
     }
 

@@ -4,9 +4,8 @@ use super::Engine;
 use super::limits::RequestLimits;
 use crate::base::{Error, Result, reserve};
 use crate::engine::api::{Picture, RequestParams};
-use crate::engine::request::known_pictures::KnownPictures;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::{self, Pictures};
-use crate::model::Tower;
 use crate::picture::{self, Limits, Pixels, Plan};
 use crate::text::chat::PictureSource;
 use std::borrow::Cow;
@@ -15,20 +14,13 @@ use std::sync::Arc;
 /// Bounds on pictures from outside. The bytes of a file are bounded by its pixels.
 const LIMITS: Limits = Limits { bytes: 256 << 20, side: 1 << 16, pixels: 1 << 26 };
 
-/// What takes a model's pictures.
-#[derive(Clone, Copy)]
-pub(super) struct Sight<'a> {
-    pub tower: &'a dyn Tower,
-    pub known: &'a KnownPictures,
-}
-
-impl Sight<'_> {
+impl Eyes {
     fn plan(&self, picture: &Picture) -> Result<Plan> {
         let (width, height) = match picture {
             Picture::Encoded(bytes) => picture::size(bytes, &LIMITS)?,
             Picture::Pixels { width, height, .. } => (*width, *height),
         };
-        self.tower.processor().plan(width, height)
+        self.processor.plan(width, height)
     }
 
     /// Number of positions that it takes in a prompt.
@@ -71,7 +63,7 @@ impl RequestLimits<'_> {
         if params.pictures.is_empty() && inline == 0 {
             return Ok((ids, None));
         }
-        let sight = self.sight.ok_or_else(blind)?;
+        let eyes = self.eyes.ok_or_else(blind)?;
         let given = given(params, sources)?;
         let tokens = |text: &str| self.tokenizer()?.encode(text, false, true);
         let named = |at: usize, mut error: Error| {
@@ -80,15 +72,15 @@ impl RequestLimits<'_> {
         };
         let mut all = ids.len();
         for (at, picture) in given.iter().enumerate() {
-            all += sight.positions(picture, &tokens).map_err(|error| named(at, error))?;
+            all += eyes.positions(picture, &tokens).map_err(|error| named(at, error))?;
         }
         self.fits(all, all, "tokens with its pictures")?;
         let mut taken = Vec::new();
         reserve(&mut taken, given.len(), "pictures")?;
         for (at, picture) in given.iter().enumerate() {
-            taken.push(sight.take(picture).map_err(|error| named(at, error))?);
+            taken.push(eyes.take(picture).map_err(|error| named(at, error))?);
         }
-        let (ids, pictures) = Pictures::place(&ids, sight.tower.placeholder(), taken, &tokens)?;
+        let (ids, pictures) = Pictures::place(&ids, eyes.sight.placeholder, taken, &tokens)?;
         Ok((ids, Some(pictures)))
     }
 }
@@ -125,11 +117,11 @@ impl Engine {
     /// Number of positions that a picture takes in a prompt. `Unsupported` for a model that sees none.
     pub fn picture_positions(&self, picture: &Picture) -> Result<usize> {
         let limits = self.limits(true);
-        let sight = limits.sight.ok_or_else(blind)?;
-        sight.positions(picture, &|text| limits.tokenizer()?.encode(text, false, true))
+        let eyes = limits.eyes.ok_or_else(blind)?;
+        eyes.positions(picture, &|text| limits.tokenizer()?.encode(text, false, true))
     }
 }
 
 fn blind() -> Error {
-    Error::unsupported("the request has pictures, and the model sees none")
+    Error::unsupported("pictures are given, and this model sees none: its files have no tower that is read, it runs on a device, or picture_tokens is 0")
 }

@@ -202,7 +202,9 @@ mod tests {
 
     fn picture(key: u64, pieces: Vec<Piece>) -> Arc<Picture> {
         let pixels = Pixels { width: 1, height: 1, rgb: vec![0; 3] };
-        Arc::new(Picture::new(key, Plan { pieces, ..Plan::default() }, pixels))
+        let mut plan = Plan::default();
+        plan.pieces = pieces;
+        Arc::new(Picture::new(key, plan, pixels))
     }
 
     fn vectors(rows: u32, cols: u32) -> Piece {

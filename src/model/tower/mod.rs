@@ -114,8 +114,8 @@ impl Tower {
         out: &mut Vec<f32>,
     ) -> Result<()> {
         let mut run = self.begin(pictures)?;
-        while run.advance(ops, stop)? {}
-        run.append(out)
+        while self.advance(&mut run, ops, stop)? {}
+        self.append(run, out)
     }
 }
 

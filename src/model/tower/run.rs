@@ -10,8 +10,7 @@ use crate::ops::{OpSet, Outputs, RaggedBatch, Tap};
 use crate::picture::Grid;
 
 /// Pictures on their way through a tower. Between two steps other passes may run on the same operations.
-pub struct TowerRun<'a> {
-    tower: &'a Tower,
+pub struct TowerRun {
     batch: RaggedBatch,
     /// The number of soft tokens.
     tokens: usize,
@@ -24,10 +23,10 @@ pub struct TowerRun<'a> {
 
 impl Tower {
     /// Begins a run as `forward` describes it. Errors as there.
-    pub fn begin<'a>(&'a self, pictures: &[(&[f32], &[Grid])]) -> Result<TowerRun<'a>> {
+    pub fn begin(&self, pictures: &[(&[f32], &[Grid])]) -> Result<TowerRun> {
         let Patches { batch, rows } = Patches::new(&self.config, pictures)?;
         let tokens = batch.tokens.len() / self.config.group();
-        Ok(TowerRun { tower: self, batch, tokens, at: 0, rows, out: Outputs::default() })
+        Ok(TowerRun { batch, tokens, at: 0, rows, out: Outputs::default() })
     }
 
     /// Bytes of a patch in a batch.
@@ -45,24 +44,24 @@ impl Tower {
     }
 }
 
-impl TowerRun<'_> {
-    /// The number of steps that are left.
-    pub fn left(&self) -> usize {
-        self.tower.programs.len() - self.at
-    }
-
-    /// Runs the next program. False: the soft tokens are there. Calls `stop` first; true ends the step with
-    /// `Status::Cancelled`, and a later call takes it again.
-    pub fn advance(&mut self, ops: &dyn OpSet, stop: &mut dyn FnMut() -> bool) -> Result<bool> {
-        let Self { tower, batch, tokens, at, rows, out } = self;
-        let Some(program) = tower.programs.get(*at) else { return Ok(false) };
-        let last = *at + 1 == tower.programs.len();
+impl Tower {
+    /// Runs the next program of a run that it began. False: the soft tokens are there. Calls `stop` first; true ends the
+    /// step with `Status::Cancelled`, and a later call takes it again.
+    pub fn advance(
+        &self,
+        run: &mut TowerRun,
+        ops: &dyn OpSet,
+        stop: &mut dyn FnMut() -> bool,
+    ) -> Result<bool> {
+        let TowerRun { batch, tokens, at, rows, out } = run;
+        let Some(program) = self.programs.get(*at) else { return Ok(false) };
+        let last = *at + 1 == self.programs.len();
         if last {
             batch.tokens.truncate(*tokens);
             batch.positions.truncate(*tokens);
             batch.hidden_rows.truncate(*tokens);
         }
-        let step = Step { ropes: &tower.ropes, ..Step::of_rows(batch) };
+        let step = Step { ropes: &self.ropes, ..Step::of_rows(batch) };
         if *tokens > 0 {
             ops.run(program, &step, None, &[&rows[..]], out, &mut || check_stop(stop))?;
             std::mem::swap(rows, &mut out.hidden);
@@ -71,13 +70,13 @@ impl TowerRun<'_> {
         Ok(!last)
     }
 
-    /// Appends the soft tokens, `[soft tokens, width]`. `Internal` before the last step.
-    pub fn append(self, out: &mut Vec<f32>) -> Result<()> {
-        if self.left() > 0 {
+    /// Appends the soft tokens of a run, `[soft tokens, width]`. `Internal` before the last step.
+    pub fn append(&self, run: TowerRun, out: &mut Vec<f32>) -> Result<()> {
+        if run.at < self.programs.len() {
             return Err(Error::internal("soft tokens of a tower before its last step"));
         }
-        reserve(out, self.rows.len(), ROWS)?;
-        out.extend_from_slice(&self.rows);
+        reserve(out, run.rows.len(), ROWS)?;
+        out.extend_from_slice(&run.rows);
         Ok(())
     }
 }

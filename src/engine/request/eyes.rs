@@ -1,8 +1,11 @@
-//! The pictures of living requests, by hashes.
+//! How an engine sees pictures, and those of its living requests by their hashes.
 
 use super::pictures::Picture;
 use crate::base::sync::Mutex;
-use crate::engine::api;
+use crate::engine::api::{self, EngineConfig};
+use crate::model::{Loaded, Sight};
+use crate::ops::OpSet;
+use crate::picture::Processor;
 use siphasher::sip::SipHasher24;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,6 +13,36 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+
+/// What an engine sees with.
+pub(in crate::engine) struct Eyes {
+    pub sight: Arc<Sight>,
+    /// That of the model, for pictures as large as the engine takes them.
+    pub processor: Processor,
+    pub known: KnownPictures,
+}
+
+impl Eyes {
+    /// `None`: pictures are refused.
+    pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded, on_device: bool) -> Option<Self> {
+        let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && !on_device)?;
+        Some(Self {
+            sight: sight.clone(),
+            processor: sight.processor.clone().bounded(config.picture_tokens),
+            known: KnownPictures::new(config.cache_path.as_deref()),
+        })
+    }
+
+}
+
+/// Upper bound of scratch bytes for a picture, on the CPU.
+pub(in crate::engine) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
+    let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
+    let processor = sight.processor.clone().bounded(config.picture_tokens);
+    let patches = processor.most_patches();
+    let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
+    sight.tower.workspace_bytes(ops, patches).saturating_add(own)
+}
 
 /// The file with the key of hashes, beside prefixes on disk: their contents have these hashes.
 const KEY_FILE: &str = "pictures.key";

@@ -1,0 +1,211 @@
+//! Format, size and orientation, from the file's structure alone.
+
+use crate::base::{Error, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    Png,
+    Jpeg,
+    WebP,
+    Gif,
+}
+
+pub(super) struct Header {
+    pub format: Format,
+    /// As stored, before the rotation.
+    pub width: u32,
+    pub height: u32,
+    /// EXIF's, 1 to 8; 1 if there is none.
+    pub orientation: u8,
+}
+
+impl Header {
+    /// Reads the structure up to the picture's end. `InvalidArgument` if it is of another format, damaged or cut off.
+    pub(super) fn read(encoded: &[u8]) -> Result<Self> {
+        let (format, name, read) = match encoded {
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => {
+                (Format::Png, "PNG", png as fn(&[u8]) -> Option<Found>)
+            }
+            [0xff, 0xd8, 0xff, ..] => (Format::Jpeg, "JPEG", jpeg as _),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
+                (Format::WebP, "WebP", webp as _)
+            }
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => (Format::Gif, "GIF", gif as _),
+            _ => return Err(Error::invalid("the picture is neither PNG, JPEG, WebP nor GIF")),
+        };
+        let Some((width, height, orientation)) = read(encoded) else {
+            return Err(Error::invalid(format!(
+                "the picture is damaged or cut off: its {name} structure has no end"
+            )));
+        };
+        Ok(Self { format, width, height, orientation })
+    }
+
+    /// Whether upright width and height are the stored height and width.
+    pub(super) fn turns_sides(&self) -> bool {
+        self.orientation >= 5
+    }
+}
+
+/// Width, height, orientation.
+type Found = (u32, u32, u8);
+/// Reads a number at a place.
+type Number = fn(&[u8], usize) -> Option<u32>;
+
+fn bytes<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
+    from.get(at..)?.first_chunk().copied()
+}
+
+fn be16(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u16::from_be_bytes).map(u32::from)
+}
+
+fn be32(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u32::from_be_bytes)
+}
+
+fn le16(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u16::from_le_bytes).map(u32::from)
+}
+
+fn le32(from: &[u8], at: usize) -> Option<u32> {
+    bytes(from, at).map(u32::from_le_bytes)
+}
+
+/// Chunks of length, type, data and checksum, from IHDR to IEND.
+fn png(file: &[u8]) -> Option<Found> {
+    let (width, height) = (be32(file, 16)?, be32(file, 20)?);
+    let (mut at, mut turn) = (8usize, 1);
+    loop {
+        let kind = bytes::<4>(file, at + 4)?;
+        let end = (at + 8).checked_add(be32(file, at)? as usize)?;
+        let data = file.get(at + 8..end)?;
+        be32(file, end)?;
+        match &kind {
+            b"IEND" => return Some((width, height, turn)),
+            b"eXIf" => turn = orientation(data),
+            _ if at == 8 && kind != *b"IHDR" => return None,
+            _ => {}
+        }
+        at = end + 4;
+    }
+}
+
+/// Segments of marker and length, and entropy-coded data after SOS, from SOI to EOI.
+fn jpeg(file: &[u8]) -> Option<Found> {
+    let (mut at, mut size, mut turn) = (2usize, None, None);
+    loop {
+        // A marker may be preceded by any number of 0xff; data before it belong to a scan.
+        let found = file
+            .get(at..)?
+            .windows(2)
+            .position(|pair| pair[0] == 0xff && !matches!(pair[1], 0x00 | 0xff | 0xd0..=0xd7 | 0x01))?;
+        let marker = file[at + found + 1];
+        at += found + 2;
+        if marker == 0xd9 {
+            let (width, height) = size?;
+            return Some((width, height, turn.unwrap_or(1)));
+        }
+        let length = be16(file, at)? as usize;
+        let data = file.get(at + 2..at + length.max(2))?;
+        match marker {
+            0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
+                size = Some((be16(data, 3)?, be16(data, 1)?))
+            }
+            0xe1 if turn.is_none() && data.starts_with(b"Exif\0\0") => turn = Some(orientation(data)),
+            _ => {}
+        }
+        at += length.max(2);
+    }
+}
+
+/// A RIFF file of chunks of name, length and data, each with an even length. The size of the bitstream must not be beyond
+/// that of the canvas: its decoder takes memory by the former.
+fn webp(file: &[u8]) -> Option<Found> {
+    let end = (le32(file, 4)? as usize).checked_add(8)?;
+    let file = file.get(..end)?;
+    let (mut canvas, mut turn) = (None, 1);
+    let mut at = 12usize;
+    while let Some(name) = bytes::<4>(file, at) {
+        let length = le32(file, at + 4)? as usize;
+        let data = file.get(at + 8..(at + 8).checked_add(length)?)?;
+        let frame = match &name {
+            b"VP8X" if canvas.is_none() => {
+                let side = |at| Some((le32(data, at)? & 0xff_ffff) + 1);
+                // The last of three bytes is the last of the chunk.
+                let height = u32::from_le_bytes([*data.get(7)?, *data.get(8)?, *data.get(9)?, 0]) + 1;
+                canvas = Some((side(4)?, height));
+                None
+            }
+            b"VP8 " | b"VP8L" => Some((name, data)),
+            b"ANMF" => {
+                let name = bytes::<4>(data, 16)?;
+                let inner = data.get(24..)?;
+                match &name {
+                    // The bitstream comes after the plane of alpha.
+                    b"ALPH" => {
+                        let skip = (le32(data, 20)? as usize).checked_next_multiple_of(2)?;
+                        Some((bytes::<4>(inner, skip)?, inner.get(skip.checked_add(8)?..)?))
+                    }
+                    _ => Some((name, inner)),
+                }
+            }
+            b"EXIF" => {
+                turn = orientation(data);
+                None
+            }
+            _ => None,
+        };
+        if let Some((name, data)) = frame {
+            let (width, height) = bitstream(&name, data)?;
+            let (most_wide, most_high) = *canvas.get_or_insert((width, height));
+            if width > most_wide || height > most_high {
+                return None;
+            }
+        }
+        at = (at + 8).checked_add(length.checked_next_multiple_of(2)?)?;
+    }
+    let (width, height) = canvas?;
+    Some((width, height, turn))
+}
+
+/// Width and height in the header of a lossy or lossless bitstream.
+fn bitstream(name: &[u8; 4], data: &[u8]) -> Option<(u32, u32)> {
+    match name {
+        b"VP8 " => Some((le16(data, 6)? & 0x3fff, le16(data, 8)? & 0x3fff)),
+        b"VP8L" => {
+            let bits = le32(data, 1)?;
+            Some(((bits & 0x3fff) + 1, (bits >> 14 & 0x3fff) + 1))
+        }
+        _ => None,
+    }
+}
+
+/// The logical screen. The decoder finds where the first frame ends.
+fn gif(file: &[u8]) -> Option<Found> {
+    Some((le16(file, 6)?, le16(file, 8)?, 1))
+}
+
+/// The orientation in EXIF data: a TIFF file, perhaps after a name. 1 if there is none.
+fn orientation(exif: &[u8]) -> u8 {
+    let tiff = exif.strip_prefix(b"Exif\0\0").unwrap_or(exif);
+    in_tiff(tiff).filter(|turn| (1..=8).contains(turn)).map_or(1, |turn| turn as u8)
+}
+
+fn in_tiff(tiff: &[u8]) -> Option<u32> {
+    const ORIENTATION: u32 = 0x112;
+    const SHORT: u32 = 3;
+    let (read16, read32): (Number, Number) = match tiff.first_chunk()? {
+        b"II*\0" => (le16, le32),
+        b"MM\0*" => (be16, be32),
+        _ => return None,
+    };
+    let directory = tiff.get(read32(tiff, 4)? as usize..)?;
+    let entries = (0..read16(directory, 0)? as usize).map(|n| 2 + n * 12);
+    for at in entries {
+        if read16(directory, at)? == ORIENTATION && read16(directory, at + 2)? == SHORT {
+            return read16(directory, at + 8);
+        }
+    }
+    None
+}
