@@ -39,7 +39,7 @@ pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
 pub use sight::Sight;
-pub use tower::{Pictures, Placeholder, Tower, TowerRun};
+pub use tower::{Pictures, Tower, TowerRun};
 
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};

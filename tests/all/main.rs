@@ -63,6 +63,7 @@ mod model_quantized;
 mod model_rotations;
 mod model_shared;
 mod model_sources;
+mod model_towers;
 mod model_types;
 mod model_zeros;
 mod notices;

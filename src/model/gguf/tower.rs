@@ -137,7 +137,7 @@ impl Keys<'_> {
             projector_eps: eps,
             // Converters add it themselves.
             projector_offset: 0.0,
-            placeholder: None,
+            token: None,
             swapped: swapped && hidden != ffn,
         };
         if family.positions != Positions::None && config.positions == 0 {
@@ -161,6 +161,8 @@ impl Keys<'_> {
             ([false, true], false) => {
                 Err(self.names.unsupported("use_silu", "true, for layers without gates"))
             }
+            // Files of Gemma 4 have neither key.
+            ([false, false], true) if self.family.normed_heads => Ok(self.family.activation),
             ([false, false], _) => {
                 Err(self.names.unsupported("use_gelu", "false, so that GELU is approximated"))
             }

@@ -213,7 +213,7 @@ impl Keys<'_> {
             positions: self.positions(patch)?,
             rope_base: self.rope_base()?,
             rope_style: RopeStyle::Neox,
-            embedding: if sizes.colors_last { Embedding::ColorsLast } else { Embedding::Convolution },
+            embedding: if family.colors_last { Embedding::Matrix } else { Embedding::Convolution },
             inner: match sizes.inner {
                 Some((key, default)) => self.whole.size(key)?.unwrap_or(default),
                 None => 0,
@@ -225,7 +225,7 @@ impl Keys<'_> {
             },
             projector_eps,
             projector_offset,
-            placeholder: self.placeholder()?,
+            token: self.token()?,
             swapped: false,
         };
         config.check(&names)?;
@@ -317,8 +317,8 @@ impl Keys<'_> {
         Ok((own.unwrap_or(eps), offset))
     }
 
-    fn placeholder(&self) -> Result<Option<u32>> {
-        for key in self.family.placeholder_keys {
+    fn token(&self) -> Result<Option<u32>> {
+        for key in self.family.token_keys {
             if let Some(id) = self.whole.size(key)? {
                 let id = u32::try_from(id).map_err(|_| self.whole.bad(key, "it must be a token's id"))?;
                 return Ok(Some(id));

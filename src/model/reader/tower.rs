@@ -9,6 +9,8 @@ use crate::ops::pass::{Attend, Op, Pass, Product, Program};
 use crate::ops::{Norm, Projections};
 use std::sync::Arc;
 
+const IMAGE_BREAK: &str = "v.token_embd.img_break";
+
 impl Reader<'_> {
     pub(crate) fn tower(mut self, c: TowerConfig, pictures: Option<PictureKeys>) -> Result<Tower> {
         let mut programs = Vec::new();
@@ -18,8 +20,9 @@ impl Reader<'_> {
             programs.push(self.tower_layer(index, &c)?);
         }
         programs.push(self.projector(&c)?);
-        // Files may have a tower for sounds beside it.
-        self.all_used(&|name| name.starts_with("a.") || name.starts_with("mm.a."))?;
+        // Files may have a tower for sounds beside it, and the embedding of a token that prompts have between rows.
+        let beside = |name: &str| name.starts_with("a.") || name.starts_with("mm.a.") || name == IMAGE_BREAK;
+        self.all_used(&beside)?;
         let other_bytes = self.files.other_bytes();
         Ok(Tower::new(c, programs, pictures, other_bytes))
     }
@@ -47,21 +50,21 @@ impl Reader<'_> {
         Program::new(&pass, &[given], true)
     }
 
-    /// The product of patches, by color, frame, row and column.
+    /// The product of patches.
     fn patch_weights(&mut self, c: &TowerConfig) -> Result<Matrix> {
         const NAME: &str = "v.patch_embd.weight";
-        let (side, pixels) = (c.patch, c.patch * c.patch);
+        let (side, len, pixels) = (c.patch, c.patch_len(), c.patch * c.patch);
         match c.embedding {
+            Embedding::Matrix => self.dense(NAME, c.hidden, len),
             Embedding::Convolution => {
                 let (two, three) = ([c.hidden, 3, side, side], [c.hidden, 3, c.frames, side, side]);
                 let shape = if c.family.sizes.frames.is_some() { &three[..] } else { &two };
-                self.folded(NAME, shape, c.hidden, c.patch_len())
-            }
-            Embedding::ColorsLast => {
-                let from = self.matrix(NAME, c.hidden, c.patch_len())?;
-                self.gathered(NAME, &from, [c.hidden, c.patch_len()], &|row, at| {
-                    row * c.patch_len() + at % pixels * 3 + at / pixels
-                })
+                let from = self.folded(NAME, shape, c.hidden, len)?;
+                if !c.family.colors_last {
+                    return Ok(from);
+                }
+                let place = |row: usize, at: usize| row * len + at % 3 * pixels + at / 3;
+                self.gathered(NAME, &from, [c.hidden, len], &place)
             }
             Embedding::Frames => {
                 let names = [NAME, "v.patch_embd.weight.1"];

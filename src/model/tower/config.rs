@@ -37,8 +37,8 @@ pub struct TowerConfig {
     pub projector_activation: Activation,
     pub projector_eps: f32,
     pub projector_offset: f32,
-    /// The token of the placeholder, where files say it.
-    pub placeholder: Option<u32>,
+    /// The token of soft tokens, where files say it.
+    pub token: Option<u32>,
     /// The names of up and down are swapped, as old converters to GGUF wrote them.
     pub swapped: bool,
 }
@@ -46,12 +46,12 @@ pub struct TowerConfig {
 /// How a file has the product of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Embedding {
-    /// By color, frame, row and column of pixels, as a convolution.
+    /// As a convolution: by color, frame, row and column.
     Convolution,
     /// In a tensor for each of two frames, by color, row and column.
     Frames,
-    /// By row, column and color, as a matrix.
-    ColorsLast,
+    /// As a matrix, by row, column and color.
+    Matrix,
 }
 
 const FFN: RangeInclusive<usize> = 1..=1 << 19;

@@ -15,16 +15,16 @@ pub struct TowerFamily {
     pub gguf: &'static str,
     /// `model_type` in the `config.json` of the whole model.
     pub hf: &'static [&'static str],
-    /// The text that stands for a picture in a prompt.
-    pub placeholder: &'static str,
-    /// The key of that text's token in folders.
-    pub placeholder_keys: &'static [&'static str],
+    /// The keys in folders of the token of soft tokens.
+    pub token_keys: &'static [&'static str],
     /// RMSNorm in place of LayerNorm.
     pub rms_norms: bool,
     /// Of feed-forwards, if files do not say.
     pub activation: Activation,
     /// The order of the patches that a picture is given as.
     pub order: Order,
+    /// Elements of a patch are by row, column and color, instead of color, frame, row and column.
+    pub colors_last: bool,
     /// What patches become before the first product: `by * x + plus`.
     pub input: [f32; 2],
     pub positions: Positions,
@@ -152,8 +152,6 @@ pub struct Sizes {
     pub older_keys: &'static [(&'static str, &'static str)],
     /// The key of the number of frames in a patch. `None`: one.
     pub frames: Option<&'static str>,
-    /// Columns of the product of patches are by pixel, and within that by color.
-    pub colors_last: bool,
     pub merge: MergeKey,
     pub positions: PositionKey,
     pub rope_base: f32,

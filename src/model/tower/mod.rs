@@ -31,15 +31,6 @@ pub struct Tower {
     facts: Facts,
 }
 
-/// What stands for a picture in a prompt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placeholder {
-    /// The text of its token.
-    pub text: &'static str,
-    /// The token, if the tower's files say it.
-    pub token: Option<u32>,
-}
-
 impl Tower {
     /// `programs` run what `config` says. `other_bytes` is the number of other bytes in its files.
     pub(super) fn new(
@@ -79,8 +70,9 @@ impl Tower {
         self.pictures.as_ref()
     }
 
-    pub fn placeholder(&self) -> Placeholder {
-        Placeholder { text: self.config.family.placeholder, token: self.config.placeholder }
+    /// The token that prompts of the model's own processor have for a soft token. `None`: the files do not say it.
+    pub fn token(&self) -> Option<u32> {
+        self.config.token
     }
 
     /// The programs that together have all operations and weights.

@@ -10,8 +10,7 @@ use crate::ops::Activation;
 pub(super) const GEMMA3: TowerFamily = TowerFamily {
     gguf: "gemma3",
     hf: &["gemma3"],
-    placeholder: "<image_soft_token>",
-    placeholder_keys: &["image_token_index", "image_token_id"],
+    token_keys: &["image_token_index", "image_token_id"],
     merge: Merge::Average,
     projector: Projector {
         norm: Some(ProjectorNorm::Rms("mm.soft_emb_norm", 1.0)),
@@ -49,10 +48,10 @@ pub(super) const GEMMA3: TowerFamily = TowerFamily {
 pub(super) const GEMMA4: TowerFamily = TowerFamily {
     gguf: "gemma4v",
     hf: &["gemma4"],
-    placeholder: "<|image|>",
-    placeholder_keys: &["image_token_id"],
+    token_keys: &["image_token_id"],
     rms_norms: true,
     activation: Activation::GeGlu,
+    colors_last: true,
     // Its processor gives colors from 0 to 1.
     input: [2.0, -1.0],
     positions: Positions::Sides,
@@ -100,7 +99,6 @@ pub(super) const GEMMA4: TowerFamily = TowerFamily {
         patch: 16,
         act_key: "hidden_activation",
         eps_key: "rms_norm_eps",
-        colors_last: true,
         merge: MergeKey::Vision("pooling_kernel_size", 3),
         positions: PositionKey::Key("position_embedding_size", 10_240),
         rope_base: 100.0,

@@ -7,8 +7,7 @@ use crate::ops::Activation;
 pub(super) const PIXTRAL: TowerFamily = TowerFamily {
     gguf: "pixtral",
     hf: &["mistral3"],
-    placeholder: "[IMG]",
-    placeholder_keys: &["image_token_index", "image_token_id"],
+    token_keys: &["image_token_index", "image_token_id"],
     rms_norms: true,
     activation: Activation::GeGluErf,
     positions: Positions::None,

@@ -26,11 +26,11 @@ pub(super) const OUTSIDE: &[(&str, &str)] = &[
 pub(super) const IDEFICS3: TowerFamily = TowerFamily {
     gguf: "idefics3",
     hf: &["idefics3", "smolvlm"],
-    placeholder: "<image>",
-    placeholder_keys: &["image_token_id"],
+    token_keys: &["image_token_id"],
     rms_norms: false,
     activation: Activation::Gelu,
     order: Order::Rows,
+    colors_last: false,
     input: [1.0, 0.0],
     positions: Positions::Nearest,
     rotation: None,
@@ -66,7 +66,6 @@ pub(super) const IDEFICS3: TowerFamily = TowerFamily {
         eps_key: "layer_norm_eps",
         older_keys: &[],
         frames: None,
-        colors_last: false,
         merge: MergeKey::Model("scale_factor", 2),
         positions: PositionKey::Image,
         rope_base: 10_000.0,
@@ -79,6 +78,7 @@ pub(super) const IDEFICS3: TowerFamily = TowerFamily {
 pub(super) const LFM2: TowerFamily = TowerFamily {
     gguf: "lfm2",
     hf: &["lfm2_vl"],
+    colors_last: true,
     positions: Positions::Resized,
     projector: Projector {
         norm: Some(ProjectorNorm::Layer("mm.input_norm", 1e-5)),
@@ -98,7 +98,6 @@ pub(super) const LFM2: TowerFamily = TowerFamily {
         hidden: 768,
         heads: 12,
         patch: 16,
-        colors_last: true,
         merge: MergeKey::Model("downsample_factor", 2),
         positions: PositionKey::Key("num_patches", 256),
         inner: Some(("projector_hidden_size", 2560)),
