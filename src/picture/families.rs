@@ -53,7 +53,7 @@ impl Processor {
         f64::from(self.patch) * f64::from(self.merge)
     }
 
-    /// Width and height of whole soft tokens: the nearest, or those that fit the bounds. Zero only if `least` is not met.
+    /// Width and height of whole soft tokens within bounds of pixels: `nearest`, if that is within them.
     fn fitted(&self, width: f64, height: f64, bounds: (f64, f64), nearest: (f64, f64)) -> (f64, f64) {
         let cell = self.cell();
         let (least, most) = bounds;
@@ -122,7 +122,7 @@ impl Processor {
         };
         if wide == 0.0 || high == 0.0 || wide * high > most {
             return Err(Error::invalid(format!(
-                "a picture of {width}x{height} pixels does not become at most {max_tokens} tokens of {cell}x{cell} pixels"
+                "a picture of {width}x{height} pixels does not fit {max_tokens} tokens of {cell}x{cell} pixels"
             )));
         }
         Ok((wide as u32, high as u32))
@@ -199,7 +199,7 @@ impl Processor {
             if wide * high > room {
                 let (width, height) = plan.source;
                 return Err(Error::invalid(format!(
-                    "a picture of {width}x{height} pixels is too narrow: as a whole beside its tiles it has {wide}x{high}"
+                    "a picture of {width}x{height} pixels is too narrow: beside its tiles it would be {wide}x{high}"
                 )));
             }
             plan.whole(self, size)?;
@@ -233,8 +233,8 @@ fn idefics3_size((width, height): (u32, u32), longest: u32) -> (u32, u32) {
 }
 
 impl Lfm2 {
-    /// Columns and rows of tiles whose aspect is nearest to the picture's; of equally near ones the last whose pixels are
-    /// less than twice the picture's.
+    /// Columns and rows of tiles whose aspect is nearest to the picture's; of equally near ones the last whose pixels
+    /// are less than twice the picture's.
     fn tiles(&self, width: f64, height: f64) -> (u32, u32) {
         let bounds = self.min_tiles..=self.max_tiles;
         let mut grids: Vec<(u32, u32)> = (1..=self.max_tiles)

@@ -1,6 +1,7 @@
 //! A processor from the files of a Hugging Face folder.
 //!
-//! Keys that are missing or null have the defaults of transformers' class; keys that its class does not have say nothing.
+//! Keys that are missing or null have the defaults of transformers' class; keys that its class does not have say
+//! nothing.
 
 use super::processor::{Family, Lfm2, Normalize, Processor};
 use super::resize::Filter;

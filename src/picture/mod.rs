@@ -1,20 +1,14 @@
 //! Pictures: from encoded bytes to the rows that a vision tower takes, on the CPU, without a model.
 //!
 //! `decode` reads PNG, JPEG, WebP and GIF within `Limits`. A `Processor` says what a model wants of a picture;
-//! `Processor::plan` computes from the picture's size alone what stands for it in the prompt and which patches there are,
-//! and `Processor::prepare` makes the patches.
+//! `Processor::plan` computes from the picture's size alone what stands for it in the prompt and which patches there
+//! are, and `Processor::prepare` makes the patches.
 //!
-//! A chat template renders a placeholder for each picture, and `Plan::pieces` take its place. Their texts are tokenized
-//! together with the text around them, special tokens included; their vectors are the tower's.
-//!
-//! | family | placeholder | around it |
-//! |---|---|---|
-//! | Qwen 2 VL to 3.5 | `<\|image_pad\|>` | the template has `<\|vision_start\|>` and `<\|vision_end\|>`; one piece, the vectors |
-//! | Gemma 3 | `<start_of_image>` | pieces have two line breaks, `<start_of_image>`, `<end_of_image>`, two line breaks |
-//! | Idefics 3, SmolVLM | `<image>` | pieces have `<fake_token_around_image>`, `<row_1_col_1>`, `<global-img>`, line breaks |
-//! | Pixtral, Mistral 3 | `[IMG]` | pieces have `[IMG_BREAK]` after each row of vectors and `[IMG_END]` after the last |
-//! | LFM2-VL | `<image>` | pieces have `<\|image_start\|>`, `<\|img_row_1_col_1\|>`, `<\|img_thumbnail\|>`, `<\|image_end\|>` |
-//! | Gemma 4 | `<\|image\|>` | pieces have `<\|image>` and `<image\|>` |
+//! A chat template renders a placeholder for each picture (`Processor::placeholder`), and `Plan::pieces` take its
+//! place. Their texts are tokenized together with the text around them, special tokens included; their vectors are the
+//! tower's. Only with Qwen the template writes the tokens around a picture, `<|vision_start|>` and `<|vision_end|>`,
+//! and the vectors are the only piece. With all other families the pieces have them, and with Gemma 3 the placeholder
+//! too, which is not to be replaced again. docs/pictures.md lists them.
 
 mod decode;
 mod families;
@@ -27,7 +21,7 @@ mod tests;
 
 pub use decode::{decode, size};
 pub use hf::HfFiles;
-pub use processor::{Family, Grid, Normalize, Piece, Plan, Processor};
+pub use processor::{Family, Grid, Lfm2, Normalize, Piece, Plan, Processor};
 pub use resize::{Filter, resize};
 
 use crate::base::{Error, Result};

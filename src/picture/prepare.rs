@@ -14,8 +14,8 @@ enum Layout {
 
 impl Processor {
     /// Appends rows `[plan.patches(), patch_len]` to `out`: the patches of each grid after each other, row by row; for
-    /// Qwen the patches of a soft token after each other. A patch's values are [channel, frame, row, column], for LFM2-VL
-    /// and Gemma 4 [row, column, channel]. `InvalidArgument` if `plan` is for another size, `OutOfMemory`.
+    /// Qwen the patches of a soft token after each other. A patch's values are [channel, frame, row, column], for
+    /// LFM2-VL and Gemma 4 [row, column, channel]. `InvalidArgument` if `plan` is for another size, `OutOfMemory`.
     pub fn prepare(&self, pixels: &Pixels, plan: &Plan, out: &mut Vec<f32>) -> Result<()> {
         pixels.check()?;
         let (width, height) = plan.source;

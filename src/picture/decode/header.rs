@@ -35,7 +35,7 @@ impl Header {
         };
         let Some((width, height, orientation)) = read(encoded) else {
             return Err(Error::invalid(format!(
-                "the picture is damaged or cut off: its {name} structure has no end"
+                "the picture is damaged or cut off, or its {name} structure is not supported"
             )));
         };
         Ok(Self { format, width, height, orientation })
@@ -46,6 +46,9 @@ impl Header {
         self.orientation >= 5
     }
 }
+
+/// Each scan of a progressive JPEG costs time for all pixels, however short it is. Encoders write about ten.
+const MAX_SCANS: u32 = 100;
 
 /// Width, height, orientation.
 type Found = (u32, u32, u8);
@@ -94,6 +97,7 @@ fn png(file: &[u8]) -> Option<Found> {
 /// Segments of marker and length, and entropy-coded data after SOS, from SOI to EOI.
 fn jpeg(file: &[u8]) -> Option<Found> {
     let (mut at, mut size, mut turn) = (2usize, None, None);
+    let mut scans = 0;
     loop {
         // A marker may be preceded by any number of 0xff; data before it belong to a scan.
         let found = file
@@ -112,6 +116,8 @@ fn jpeg(file: &[u8]) -> Option<Found> {
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 size = Some((be16(data, 3)?, be16(data, 1)?))
             }
+            0xda if scans == MAX_SCANS => return None,
+            0xda => scans += 1,
             0xe1 if turn.is_none() && data.starts_with(b"Exif\0\0") => turn = Some(orientation(data)),
             _ => {}
         }
@@ -119,8 +125,8 @@ fn jpeg(file: &[u8]) -> Option<Found> {
     }
 }
 
-/// A RIFF file of chunks of name, length and data, each with an even length. The size of the bitstream must not be beyond
-/// that of the canvas: its decoder takes memory by the former.
+/// A RIFF file of chunks of name, length and data, each with an even length. The size of the bitstream must not be
+/// beyond that of the canvas: its decoder takes memory by the former.
 fn webp(file: &[u8]) -> Option<Found> {
     let end = (le32(file, 4)? as usize).checked_add(8)?;
     let file = file.get(..end)?;

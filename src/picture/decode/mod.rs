@@ -1,8 +1,8 @@
 //! Encoded pictures to pixels, as Pillow opens them and transformers converts them: the first frame, upright, in RGB,
 //! transparent pixels over white.
 //!
-//! Sizes are read from headers and checked before memory is taken. What a file claims beyond its end is refused, so that
-//! no picture is partly grey.
+//! Sizes are read from headers and checked before memory is taken. What a file claims beyond its end is refused, so
+//! that no picture is partly grey.
 
 mod header;
 

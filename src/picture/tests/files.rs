@@ -137,6 +137,18 @@ fn a_bitstream_larger_than_its_canvas_is_refused() {
     }
 }
 
+/// Each takes time for all pixels, and few bytes.
+#[test]
+fn a_jpeg_of_very_many_scans_is_refused() {
+    let jpeg = named("progressive.jpg");
+    let at = jpeg.windows(2).rposition(|pair| pair == [0xff, 0xda]).expect("a scan");
+    let (before, last) = jpeg[..jpeg.len() - 2].split_at(at);
+    let times = |n: usize| [before, &last.repeat(n), &[0xff, 0xd9]].concat();
+    assert!(decode(&times(1), &LIMITS).is_ok());
+    let error = decode(&times(100), &LIMITS).expect_err("too many");
+    assert!(error.message.contains("JPEG structure is not supported"), "{error}");
+}
+
 #[test]
 fn limits_are_named() {
     let png = named("rgb.png");
@@ -146,7 +158,7 @@ fn limits_are_named() {
     assert!(at_most(png.len(), 18, 209).expect_err("a side").message.contains("a side may have 18"));
     assert!(at_most(png.len(), 19, 208).expect_err("pixels").message.contains("208 are allowed"));
     for (bytes, what) in
-        [(&b""[..], "neither"), (b"%PDF-1.7", "neither"), (b"\x89PNG\r\n\x1a\n", "PNG structure")]
+        [(&b""[..], "neither"), (b"%PDF-1.7", "neither"), (b"\x89PNG\r\n\x1a\n", "its PNG structure")]
     {
         let error = decode(bytes, &Limits::default()).expect_err(what);
         assert!(error.message.contains(what), "{error}");
