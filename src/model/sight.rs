@@ -8,6 +8,7 @@ use crate::base::{Error, Result, Status};
 use crate::kernels::Pool;
 use crate::picture::{self, Filter, HfFiles, Normalize, Processor};
 use crate::text::Tokenizer;
+use serde_json::Value;
 use std::path::Path;
 
 /// The tower of a decoder, and how pictures are prepared for it.
@@ -71,9 +72,9 @@ fn named(mut error: Error) -> Error {
 
 impl Sight {
     fn new(tower: Tower, folder: Option<&str>, facts: &Facts, tokenizer: Option<&Tokenizer>) -> Result<Self> {
-        let processor = match (folder, tower.pictures()) {
+        let (processor, token) = match (folder, tower.pictures()) {
             (Some(folder), _) => of_folder(folder)?,
-            (None, Some(pictures)) => of_keys(pictures)?,
+            (None, Some(pictures)) => (of_keys(pictures)?, None),
             (None, None) => return Err(Error::internal("a tower without a word of its pictures")),
         };
         processor.check()?;
@@ -94,19 +95,18 @@ impl Sight {
         if !facts.axes {
             return Err(Error::unsupported("the model has a tower, and does not rotate by lines and columns"));
         }
-        let own = tower.placeholder();
-        let token = own.token.or_else(|| tokenizer?.control_token(own.text));
+        let text = processor.placeholder();
+        let token = token.or_else(|| tokenizer?.control_token(text));
         let token = token.filter(|token| (*token as usize) < facts.vocab_size);
         let placeholder = token.ok_or_else(|| {
-            let text = own.text;
             Error::unsupported(format!("the tokenizer has no token {text}, which stands for pictures"))
         })?;
         Ok(Self { tower, processor, placeholder, by_grid: true })
     }
 }
 
-/// The processor that a folder's files describe.
-fn of_folder(folder: &str) -> Result<Processor> {
+/// The processor that a folder's files describe, and the token of a picture if they name it.
+fn of_folder(folder: &str) -> Result<(Processor, Option<u32>)> {
     let read = |name: &str| {
         let path = Path::new(folder).join(name);
         match std::fs::read(&path) {
@@ -117,12 +117,15 @@ fn of_folder(folder: &str) -> Result<Processor> {
     };
     let config = read("config.json")?.unwrap_or_default();
     let (preprocessor, processor) = (read("preprocessor_config.json")?, read("processor_config.json")?);
-    Processor::from_hf(&HfFiles {
+    let processor = Processor::from_hf(&HfFiles {
         folder,
         preprocessor: preprocessor.as_deref(),
         processor: processor.as_deref(),
         config: &config,
-    })
+    })?;
+    let whole: Value = serde_json::from_slice(&config).unwrap_or_default();
+    let token = whole.get("image_token_id").and_then(Value::as_u64);
+    Ok((processor, token.and_then(|token| token.try_into().ok())))
 }
 
 /// The processor that the keys of an mmproj file describe.

@@ -1,12 +1,17 @@
 //! Pictures in prompts: the model's answers are transformers', and those of a request alone in any company.
 
+use crate::engine_disk::Temporary;
 use crate::engine_goldens::*;
 use crate::engine_support::*;
+use crate::folder_support::Copy;
+use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
 use bn_engine::kernels::attention::KvType;
 use bn_engine::sample::SamplingParams;
 use serde::Deserialize;
+use serde_json::json;
+use std::time::Duration;
 
 #[derive(Deserialize)]
 struct Golden {
@@ -116,4 +121,184 @@ fn answers_are_the_same_in_any_company() {
         }
     }
     assert!(cached(&engine) > 0, "{}", cached(&engine));
+}
+
+/// Answers of an engine without company or cache.
+fn wanted() -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
+    let engine = engine_of(|_| ());
+    requests(&golden()).into_iter().map(|request| outcome(&ask(&engine, request))).collect()
+}
+
+/// Submits `rounds` times all requests at once, and compares the answers.
+fn compare(engine: &Engine, rounds: usize, change: impl Fn(&mut RequestParams)) {
+    let want = wanted();
+    let mut all: Vec<_> = (0..rounds).flat_map(|_| requests(&golden())).collect();
+    all.iter_mut().for_each(change);
+    let ids = engine.submit(all).unwrap();
+    let answers = collect(engine, ids.len());
+    for (at, id) in ids.iter().enumerate() {
+        assert_eq!(outcome(&answers[id]), want[at % want.len()], "request {at}");
+    }
+}
+
+#[test]
+fn preemption_changes_no_answer() {
+    let engine = engine_of(|config| {
+        // Two of these requests fit.
+        (config.max_batch_size, config.kv_cache_bytes, config.context_length) = (8, 96 << 10, 64);
+    });
+    compare(&engine, 6, |_| ());
+    assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());
+}
+
+#[test]
+fn drafts_change_no_answer() {
+    let engine = engine_of(|config| config.draft_always = true);
+    compare(&engine, 2, |request| request.speculation = Some(Speculation::Lookup));
+    assert!(engine.stats().drafted_tokens > 0, "{:?}", engine.stats());
+}
+
+#[test]
+fn prefixes_with_pictures_outlive_the_engine() {
+    let folder = Temporary::new();
+    let open = || engine_of(|config| (config.cache_path, config.snapshot_interval) = (folder.text(), 16));
+    let first = open();
+    compare(&first, 1, |_| ());
+    first.destroy().unwrap();
+    let second = open();
+    compare(&second, 1, |_| ());
+    let from_disk = second.stats().disk_tokens;
+    assert!(from_disk > 0, "{:?}", second.stats());
+    second.destroy().unwrap();
+    // Other sizes make other vectors of the same pictures.
+    let other = engine_of(|config| {
+        (config.cache_path, config.snapshot_interval, config.picture_tokens) = (folder.text(), 16, 4);
+    });
+    let request = || requests(&golden()).swap_remove(2);
+    let answer = outcome(&ask(&other, RequestParams { cache: false, ..request() }));
+    assert_eq!(outcome(&ask(&other, request())), answer);
+    assert_ne!(answer, wanted()[2]);
+}
+
+#[test]
+fn what_cannot_be_seen_is_refused_in_words() {
+    let engine = engine_of(|_| ());
+    let own = || requests(&golden()).swap_remove(0);
+    let encoded = |bytes: &'static [u8]| vec![Picture::Encoded(bytes.into())];
+    let cases = [
+        (RequestParams { pictures: Vec::new(), prompt: Prompt::Tokens(vec![1, 2].into()), ..own() }, None),
+        (RequestParams { pictures: vec![picture([4, 4], 0); 2], ..own() }, Some("1 places for pictures")),
+        (RequestParams { prompt: Prompt::Tokens(vec![1].into()), ..own() }, Some("0 places for pictures")),
+        (RequestParams { pictures: encoded(b"no picture"), ..own() }, Some("picture 0: ")),
+        (RequestParams { pictures: vec![picture([1, 300], 0)], ..own() }, Some("picture 0: ")),
+    ];
+    for (request, says) in cases {
+        match says {
+            None => assert_eq!(ask(&engine, request).message, ""),
+            Some(says) => refused(&engine, request, Status::InvalidArgument, says),
+        }
+    }
+    let blind = [demo(|_| ()), engine_of(|config| config.picture_tokens = 0)];
+    blind.iter().for_each(|engine| refused(engine, own(), Status::Unsupported, "pictures are given"));
+    assert_eq!(engine.picture_positions(&picture([37, 22], 0)).unwrap(), 22 - 7);
+    let used = |engine: &Engine| engine.stats().memory_used_bytes;
+    assert!(used(&blind[1]) < used(&engine), "a picture's memory is not set aside");
+}
+
+#[test]
+fn cancelled_requests_leave_nothing() {
+    let engine = engine_of(|config| (config.max_batch_size, config.queue_capacity) = (4, 512));
+    let before = engine.stats().memory_used_bytes;
+    for round in 0..20 {
+        let ids = engine.submit((0..3).flat_map(|_| requests(&golden())).collect()).unwrap();
+        std::thread::sleep(Duration::from_micros(round * 97));
+        ids.iter().step_by(2).for_each(|id| engine.cancel(Which::One(*id)).unwrap());
+        collect(&engine, ids.len());
+    }
+    assert_eq!(engine.stats().memory_used_bytes, before);
+    compare(&engine, 1, |_| ());
+}
+
+/// The golden model with a tokenizer and a template.
+fn talking() -> Copy {
+    let folder = Copy::of_folder("towers", "qwen35");
+    let letters = ('a'..='z').chain(['\u{120}', ':', '.', '\u{10a}']);
+    let mut vocab: serde_json::Map<_, _> = letters.zip(3..).map(|(c, id)| (c.to_string(), json!(id))).collect();
+    vocab.insert("|".into(), json!(40));
+    let added = [(1, "<s>"), (2, "</s>"), (58, "<|vision_start|>"), (59, "<|vision_end|>"), (60, "<|image_pad|>")];
+    let added: Vec<_> = added
+        .iter()
+        .map(|(id, text)| {
+            let flags = json!({"single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+            let mut token = json!({"id": id, "content": text});
+            token.as_object_mut().unwrap().extend(flags.as_object().unwrap().clone());
+            token
+        })
+        .collect();
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": vocab, "merges": []},
+    });
+    let template = "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}\
+        {% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}\
+        {% endif %}{% endfor %}{% endif %}.{% endfor %}";
+    let config = json!({"chat_template": template, "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"});
+    for (file, value) in [("tokenizer.json", tokenizer), ("tokenizer_config.json", config)] {
+        folder.put(file, value.to_string());
+    }
+    folder
+}
+
+#[test]
+fn conversations_have_pictures_as_parts() {
+    let folder = talking();
+    let engine = engine(&folder.path(), |config| config.context_length = 128);
+    let [width, height] = [21, 30];
+    let Picture::Pixels { rgb, .. } = picture([width, height], 5) else { unreachable!() };
+    let mut file = Vec::new();
+    {
+        let mut encoder = png::Encoder::new(&mut file, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(&rgb).unwrap();
+    }
+    let url = format!("data:image/png;base64,{}", base64::encode(&file));
+    let chat = |part: serde_json::Value| {
+        let content = json!([{"type": "text", "text": "a b"}, part, {"type": "text", "text": "c"}]);
+        json!({"messages": [{"role": "user", "content": content}]}).to_string()
+    };
+    let request = |chat: String, pictures: Vec<Picture<'static>>| RequestParams {
+        prompt: Prompt::ChatJson(chat.into()),
+        pictures,
+        max_new_tokens: 8,
+        ignore_eos: true,
+        sampling: SamplingParams { temperature: 0.0, logprobs: true, ..Default::default() },
+        ..Default::default()
+    };
+    let own = vec![Picture::Pixels { width, height, rgb: rgb.clone() }];
+    let given = ask(&engine, request(chat(json!({"type": "image"})), own));
+    let positions = engine.picture_positions(&picture([width, height], 5)).unwrap() as u32;
+    assert_eq!(given.usage.prompt_tokens, "user:a bc.".len() as u32 + 2 + positions);
+    for part in [
+        json!({"type": "image_url", "image_url": {"url": url, "detail": "low"}}),
+        json!({"type": "input_image", "image_url": url}),
+    ] {
+        let inline = ask(&engine, request(chat(part), Vec::new()));
+        assert_eq!(outcome(&inline), outcome(&given));
+        assert_eq!(inline.usage.prompt_tokens, given.usage.prompt_tokens);
+    }
+    // What a user writes is no place for a picture.
+    let text = json!({"type": "text", "text": "<|image_pad|>"});
+    let written = ask(&engine, request(chat(text), Vec::new()));
+    assert!(written.usage.prompt_tokens < given.usage.prompt_tokens + 20);
+    for (part, says) in [
+        (json!({"type": "image"}), "1 parts of type image"),
+        (json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}), "must be a data URL"),
+        (json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,%%"}}), "is no base64"),
+        (json!({"type": "audio"}), "only parts of type text, image"),
+    ] {
+        refused(&engine, request(chat(part), Vec::new()), Status::InvalidArgument, says);
+    }
 }

@@ -20,6 +20,7 @@ use crate::base::Result;
 use crate::ops::pass::{Program, Ropes};
 use crate::ops::{Distinct, Extent, OpSet, step_bytes};
 use crate::picture::Grid;
+use xxhash_rust::xxh64::Xxh64;
 
 /// A loaded tower.
 pub struct Tower {
@@ -78,6 +79,22 @@ impl Tower {
     /// The programs that together have all operations and weights.
     pub fn programs(&self) -> impl Iterator<Item = &Program> {
         self.programs.iter()
+    }
+
+    /// A number that other towers do not have: a hash of the beginnings of all weights.
+    pub fn fingerprint(&self) -> u64 {
+        const PART: usize = 4096;
+        let mut hash = Xxh64::new(0);
+        let mut weights = Distinct::default();
+        self.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
+        for matrix in weights.matrices {
+            hash.update(&[matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64].map(u64::to_le_bytes).concat());
+            hash.update(&matrix.data[..matrix.data.len().min(PART)]);
+        }
+        for vector in weights.vectors {
+            vector.iter().take(PART / 4).for_each(|x| hash.update(&x.to_le_bytes()));
+        }
+        hash.digest()
     }
 
     /// Upper bound of the bytes that a run of `patches` patches takes, with those that it keeps between two programs.
