@@ -123,15 +123,18 @@ fn answers_are_the_same_in_any_company() {
     assert!(cached(&engine) > 0, "{}", cached(&engine));
 }
 
-/// Answers of an engine without company or cache.
-fn wanted() -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
+/// Answers, of so many tokens, of an engine without company.
+fn wanted(new: u32) -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
     let engine = engine_of(|_| ());
-    requests(&golden()).into_iter().map(|request| outcome(&ask(&engine, request))).collect()
+    let asked = |request| outcome(&ask(&engine, RequestParams { max_new_tokens: new, ..request }));
+    requests(&golden()).into_iter().map(asked).collect()
 }
 
 /// Submits `rounds` times all requests at once, and compares the answers.
 fn compare(engine: &Engine, rounds: usize, change: impl Fn(&mut RequestParams)) {
-    let want = wanted();
+    let mut first = requests(&golden()).swap_remove(0);
+    change(&mut first);
+    let want = wanted(first.max_new_tokens);
     let mut all: Vec<_> = (0..rounds).flat_map(|_| requests(&golden())).collect();
     all.iter_mut().for_each(change);
     let ids = engine.submit(all).unwrap();
@@ -143,19 +146,26 @@ fn compare(engine: &Engine, rounds: usize, change: impl Fn(&mut RequestParams)) 
 
 #[test]
 fn preemption_changes_no_answer() {
-    let engine = engine_of(|config| {
-        // Two of these requests fit.
-        (config.max_batch_size, config.kv_cache_bytes, config.context_length) = (8, 96 << 10, 64);
-    });
-    compare(&engine, 6, |_| ());
-    assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());
+    let block = engine_of(|_| ()).stats();
+    let block = block.kv_bytes / block.kv_blocks_total;
+    for cache in [false, true] {
+        let engine = engine_of(|config| {
+            (config.max_batch_size, config.context_length) = (4, 64);
+            config.kv_cache_bytes = 6 * block;
+        });
+        compare(&engine, 6, |request| (request.cache, request.max_new_tokens) = (cache, 30));
+        assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());
+    }
 }
 
 #[test]
 fn drafts_change_no_answer() {
     let engine = engine_of(|config| config.draft_always = true);
-    compare(&engine, 2, |request| request.speculation = Some(Speculation::Lookup));
-    assert!(engine.stats().drafted_tokens > 0, "{:?}", engine.stats());
+    let change = |request: &mut RequestParams| {
+        (request.speculation, request.max_new_tokens) = (Some(Speculation::Lookup), 70);
+    };
+    compare(&engine, 2, change);
+    assert!(engine.stats().drafted_tokens > 0);
 }
 
 #[test]
@@ -177,7 +187,7 @@ fn prefixes_with_pictures_outlive_the_engine() {
     let request = || requests(&golden()).swap_remove(2);
     let answer = outcome(&ask(&other, RequestParams { cache: false, ..request() }));
     assert_eq!(outcome(&ask(&other, request())), answer);
-    assert_ne!(answer, wanted()[2]);
+    assert_ne!(answer, wanted(12)[2]);
 }
 
 #[test]
@@ -224,7 +234,8 @@ fn talking() -> Copy {
     let folder = Copy::of_folder("towers", "qwen35");
     let letters = ('a'..='z').chain(['\u{120}', ':', '.', '\u{10a}']);
     let mut vocab: serde_json::Map<_, _> = letters.zip(3..).map(|(c, id)| (c.to_string(), json!(id))).collect();
-    vocab.insert("|".into(), json!(40));
+    [(0, "!"), (1, "<s>"), (2, "</s>")].map(|(id, text)| vocab.insert(text.into(), json!(id)));
+    (vocab.len()..58).for_each(|id| drop(vocab.insert(format!("<{id}>"), json!(id))));
     let added = [(1, "<s>"), (2, "</s>"), (58, "<|vision_start|>"), (59, "<|vision_end|>"), (60, "<|image_pad|>")];
     let added: Vec<_> = added
         .iter()
