@@ -1,5 +1,6 @@
 //! Pictures in prompts: the model's answers are transformers', and those of a request alone in any company.
 
+use crate::common::load_source;
 use crate::engine_disk::Temporary;
 use crate::engine_goldens::*;
 use crate::engine_support::*;
@@ -7,7 +8,10 @@ use crate::folder_support::Copy;
 use bn_engine::base::Status;
 use bn_engine::engine::Engine;
 use bn_engine::engine::api::*;
+use bn_engine::formats::gguf::writer::Meta;
+use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
+use bn_engine::model::{ExportTypes, HfFolder, LoadOptions, Source, export};
 use bn_engine::sample::SamplingParams;
 use serde::Deserialize;
 use serde_json::json;
@@ -234,7 +238,7 @@ fn talking() -> Copy {
     let folder = Copy::of_folder("towers", "qwen35");
     let letters = ('a'..='z').chain(['\u{120}', ':', '.', '\u{10a}']);
     let mut vocab: serde_json::Map<_, _> = letters.zip(3..).map(|(c, id)| (c.to_string(), json!(id))).collect();
-    [(0, "!"), (1, "<s>"), (2, "</s>")].map(|(id, text)| vocab.insert(text.into(), json!(id)));
+    let _ = [(0, "!"), (1, "<s>"), (2, "</s>")].map(|(id, text)| vocab.insert(text.into(), json!(id)));
     (vocab.len()..58).for_each(|id| drop(vocab.insert(format!("<{id}>"), json!(id))));
     let added = [(1, "<s>"), (2, "</s>"), (58, "<|vision_start|>"), (59, "<|vision_end|>"), (60, "<|image_pad|>")];
     let added: Vec<_> = added
@@ -312,4 +316,66 @@ fn conversations_have_pictures_as_parts() {
     ] {
         refused(&engine, request(chat(part), Vec::new()), Status::InvalidArgument, says);
     }
+}
+
+/// The model and its tower in two GGUF files, as llama.cpp's converter and this library write them.
+#[test]
+fn a_tower_in_a_file_beside_the_model_sees_the_same() {
+    let file = std::env::temp_dir().join(format!("bn-seeing-{}.gguf", std::process::id()));
+    // The file of the tower says no bounds of pixels.
+    let copy = Copy::of_folder("towers", "qwen35");
+    for (name, from, to) in [
+        ("config.json", "\"max_position_embeddings\": 128", "\"max_position_embeddings\": 2048"),
+        ("preprocessor_config.json", "\"size\"", "\"other\""),
+    ] {
+        let text = String::from_utf8(copy.read(name)).unwrap();
+        assert!(text.contains(from), "{text}");
+        copy.put(name, text.replace(from, to));
+    }
+    let folder = HfFolder::open(&copy.path()).unwrap();
+    let types = ExportTypes { ternary: None, weights: None, embedding: None };
+    let mut texts: Vec<String> = (0..VOCAB).map(|id| format!("<{id}>")).collect();
+    texts[60] = "<|image_pad|>".into();
+    let control = (0..VOCAB).map(|id| if id == 60 { 3 } else { 1 }).collect();
+    let extra = [
+        ("model", Meta::from("gpt2")),
+        ("pre", Meta::from("gpt-2")),
+        ("tokens", Meta::Strs(texts)),
+        ("token_type", Meta::I32s(control)),
+        ("merges", Meta::Strs(Vec::new())),
+    ];
+    let extra = extra.map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)).into();
+    export(&folder, types, extra, &Pool::new(1).unwrap(), &file, &mut |_, _| ()).unwrap();
+    let source = || Source::File(file.to_str().unwrap().to_owned());
+    let open = |tower: &str| {
+        let pictures = Some(format!("tests/golden/towers/{tower}"));
+        load_source(&source(), &LoadOptions { pictures, ..Default::default() }, 1)
+    };
+    let whole = engine(&copy.path(), |config| config.context_length = 1200);
+    let requests = || requests(&golden()).into_iter().filter(|request| request.pictures.len() < 2);
+    let from_folder: Vec<_> = requests().map(|request| outcome(&ask(&whole, request))).collect();
+    let loaded = open("qwen35-f32.gguf").unwrap();
+    let two = create(EngineConfig {
+        model: Some(loaded.loaded),
+        kv_type: KvType::F32,
+        context_length: 1200,
+        ..Default::default()
+    })
+    .unwrap();
+    for (request, want) in requests().zip(&from_folder) {
+        let got = outcome(&ask(&two, request));
+        assert_eq!(got.0, want.0);
+        for (got, want) in got.1.iter().zip(&want.1) {
+            assert!((f32::from_bits(got.1) - f32::from_bits(want.1)).abs() < 1e-4);
+        }
+    }
+    for (tower, says) in [
+        ("qwen35-wide-q8_0.gguf", "hidden size"),
+        ("smolvlm-f32.gguf", "are not taken"),
+        ("no.gguf", "no.gguf"),
+    ] {
+        let error = open(tower).err().unwrap();
+        assert!(error.message.contains(says) && error.message.contains("pictures_path"), "{error}");
+    }
+    std::fs::remove_file(&file).unwrap();
 }

@@ -12,7 +12,7 @@ use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
 use crate::text::reply::{Advice, Reply, ReplyParts, grammar};
-use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
+use crate::text::{Chat, ChatTemplate, Message, Rendered, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
 
 /// Maximum length of a bad word in bytes.
@@ -85,8 +85,18 @@ impl RequestLimits<'_> {
         if let Some(questions) = &params.questions {
             return self.questions(params, questions);
         }
+        let (pictures, mut spread) = match &params.prompt {
+            Prompt::ChatJson(_) | Prompt::Pair(..) => (Vec::new(), false),
+            _ => (self.seen(params, &[])?, false),
+        };
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
+            Prompt::Text(text) if params.parse_special && !params.pictures.is_empty() => {
+                let text = Rendered { text: text.to_string(), untrusted: Vec::new() };
+                let text = self.spread(&text, &pictures)?;
+                spread = true;
+                self.encode(&text.text, true, params.embedding.is_some())?
+            }
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
@@ -98,7 +108,7 @@ impl RequestLimits<'_> {
             }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
-        let (ids, pictures) = self.with_pictures(ids, params, None)?;
+        let (ids, pictures) = self.placed(ids, pictures, spread)?;
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
             let (from, n) = (scores.from, ids.len());
             return Err(Error::invalid(format!(
@@ -171,8 +181,9 @@ impl RequestLimits<'_> {
         let chat = Chat::parse(source)?;
         let made = template.render_chat(&chat)?;
         let tokenizer = self.tokenizer()?;
-        let ids = tokenizer.encode_chat(&made)?;
-        let (ids, pictures) = self.with_pictures(ids, params, Some(&chat.pictures))?;
+        let pictures = self.seen(params, &chat.pictures)?;
+        let ids = tokenizer.encode_chat(&*self.spread(&made, &pictures)?)?;
+        let (ids, pictures) = self.placed(ids, pictures, true)?;
         let mut parts = ReplyParts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
