@@ -6,7 +6,7 @@ use super::{Facts, Source, load_tower};
 use crate::base::log::WARN;
 use crate::base::{Error, Result, Status};
 use crate::kernels::Pool;
-use crate::picture::{self, Filter, HfFiles, Normalize, Processor};
+use crate::picture::{Family, Filter, HfFiles, Lfm2, Normalize, Processor};
 use crate::text::Tokenizer;
 use serde_json::Value;
 use std::path::Path;
@@ -78,11 +78,13 @@ impl Sight {
             (None, None) => return Err(Error::internal("a tower without a word of its pictures")),
         };
         processor.check()?;
-        let picture::Family::Qwen { .. } = processor.family else {
-            return Err(Error::unsupported(format!(
-                "pictures of {} models are not taken yet, those of Qwen 3.5 are",
-                tower.facts().architecture
-            )));
+        let by_grid = match processor.family {
+            Family::Qwen { .. } => true,
+            Family::Idefics3 { .. } | Family::Pixtral { .. } | Family::Lfm2(_) => false,
+            // Their pictures' rows see each other in both directions.
+            Family::Gemma3 { .. } | Family::Gemma4 { .. } => {
+                return Err(Error::unsupported("the model has a tower, and pictures of Gemma are not taken yet"));
+            }
         };
         if (processor.patch_len(), tower.width()) != (tower.patch_len(), facts.hidden_size) {
             let (patch, width, hidden) = (tower.patch_len(), tower.width(), facts.hidden_size);
@@ -92,7 +94,7 @@ impl Sight {
                 processor.patch_len()
             )));
         }
-        if !facts.axes {
+        if by_grid && !facts.axes {
             return Err(Error::unsupported("the model has a tower, and does not rotate by lines and columns"));
         }
         let text = processor.placeholder();
@@ -101,7 +103,7 @@ impl Sight {
         let placeholder = token.ok_or_else(|| {
             Error::unsupported(format!("the tokenizer has no token {text}, which stands for pictures"))
         })?;
-        Ok(Self { tower, processor, placeholder, by_grid: true })
+        Ok(Self { tower, processor, placeholder, by_grid })
     }
 }
 
@@ -124,24 +126,46 @@ fn of_folder(folder: &str) -> Result<(Processor, Option<u32>)> {
         config: &config,
     })?;
     let whole: Value = serde_json::from_slice(&config).unwrap_or_default();
-    let token = whole.get("image_token_id").and_then(Value::as_u64);
+    let token = ["image_token_id", "image_token_index"].iter().find_map(|key| whole.get(key)?.as_u64());
     Ok((processor, token.and_then(|token| token.try_into().ok())))
 }
 
-/// The processor that the keys of an mmproj file describe.
+/// The processor that the keys of an mmproj file describe. What has no key there is as in transformers' processors.
 fn of_keys(keys: &Pictures) -> Result<Processor> {
-    let number = |n: usize| u32::try_from(n).map_err(|_| Error::bad_model(format!("{n} pixels of a patch")));
-    let bound = |at: usize| keys.pixels[at].map_or(QWEN_PIXELS[at], |pixels| pixels as u64);
-    Ok(Processor {
-        family: picture::Family::Qwen {
-            min_pixels: bound(0),
-            max_pixels: bound(1),
-            frames: number(keys.frames)?,
-        },
-        patch: number(keys.patch)?,
-        merge: number(keys.merge)?,
-        filter: Filter::Bicubic,
-        rescale: 1.0 / 255.0,
-        normalize: Some(Normalize { mean: keys.mean, std: keys.std }),
-    })
+    let number = |n: usize| u32::try_from(n).map_err(|_| Error::bad_model(format!("{n} pixels of a picture")));
+    let (patch, merge, side) = (number(keys.patch)?, number(keys.merge)?, number(keys.side)?);
+    let bound = |at: usize, default: u64| keys.pixels[at].map_or(default, |pixels| pixels as u64);
+    let cell = u64::from(patch.saturating_mul(merge)).pow(2).max(1);
+    let tokens = |at: usize, default: u64| u32::try_from(bound(at, default * cell) / cell).unwrap_or(u32::MAX);
+    let (family, filter) = match keys.projector {
+        "idefics3" => {
+            let longest = number(keys.longest.unwrap_or(4 * keys.side))?;
+            (Family::Idefics3 { longest, tile: side, split: true }, Filter::Lanczos)
+        }
+        "pixtral" => (Family::Pixtral { width: side, height: side }, Filter::Bicubic),
+        "lfm2" => {
+            let tiles = |at: usize, default: usize| number(keys.tiles[at].unwrap_or(default));
+            let lfm2 = Lfm2 {
+                min_tokens: tokens(0, 64),
+                max_tokens: tokens(1, 256),
+                tolerance: 2.0,
+                tile: 512,
+                min_tiles: tiles(0, 2)?,
+                max_tiles: tiles(1, 10)?,
+                thumbnail: true,
+                marked: true,
+            };
+            (Family::Lfm2(lfm2), Filter::Bilinear)
+        }
+        "gemma3" => (Family::Gemma3 { width: side, height: side }, Filter::Bilinear),
+        projector if projector.starts_with("qwen") => {
+            let [min_pixels, max_pixels] = [bound(0, QWEN_PIXELS[0]), bound(1, QWEN_PIXELS[1])];
+            (Family::Qwen { min_pixels, max_pixels, frames: number(keys.frames)? }, Filter::Bicubic)
+        }
+        projector => {
+            return Err(Error::unsupported(format!("pictures for a projector of type {projector} are not taken yet")));
+        }
+    };
+    let normalize = Some(Normalize { mean: keys.mean, std: keys.std });
+    Ok(Processor { family, patch, merge, filter, rescale: 1.0 / 255.0, normalize })
 }
