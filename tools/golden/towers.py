@@ -267,7 +267,28 @@ def published(tensors, name):
 
 PROCESSORS = {
     "gemma3": {"image_seq_length": 9},
-    # As seeing.py needs it.
+    # As seeing.py needs them.
+    "smolvlm": {
+        "image_processor_type": "Idefics3ImageProcessor",
+        "do_image_splitting": True,
+        "max_image_size": {"longest_edge": 32},
+        "resample": 1,
+        "size": {"longest_edge": 64},
+    },
+    "mistral3": {
+        "image_processor_type": "PixtralImageProcessor",
+        "patch_size": {"height": 4, "width": 4},
+        "resample": 3,
+        "size": {"longest_edge": 48},
+    },
+    "lfm2vl": {
+        "image_processor_type": "Lfm2VlImageProcessor",
+        "max_image_tokens": 8,
+        "max_tiles": 4,
+        "min_image_tokens": 4,
+        "min_tiles": 2,
+        "tile_size": 64,
+    },
     "qwen35": {
         "image_processor_type": "Qwen2VLImageProcessor",
         "merge_size": 2,
@@ -290,6 +311,7 @@ def save(name, model):
             os.remove(os.path.join(folder, stray))
     files = {"preprocessor_config.json": PREPROCESSOR | PROCESSORS.get(name, {})}
     if name == "mistral3":
+        files["processor_config.json"] = {"patch_size": 4, "processor_class": "PixtralProcessor", "spatial_merge_size": 2}
         files["tokenizer_config.json"] = {"added_tokens_decoder": {"61": {"content": "[IMG_BREAK]"}}}
     for file, contents in files.items():
         with open(os.path.join(folder, file), "w") as f:
