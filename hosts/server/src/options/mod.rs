@@ -2,7 +2,9 @@
 mod model;
 mod read;
 
-pub use model::{Adapters, ClosedSchemas, JsonWhitespace, ModelOptions, name_fields};
+pub use model::{
+    Adapters, ClosedSchemas, JsonWhitespace, ModelOptions, NO_PICTURES, UnseenImages, name_fields,
+};
 
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;

@@ -51,6 +51,7 @@ impl Options {
             &mut self.otlp_endpoint,
             &mut self.each.draft_model,
             &mut self.each.drafter,
+            &mut self.each.pictures,
             &mut self.each.prompt_cache,
         ];
         for text in texts {
