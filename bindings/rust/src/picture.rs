@@ -39,6 +39,11 @@ impl Picture {
         Self { data: rgb.into(), width, height }
     }
 
+    /// The bytes.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Valid while this is.
     pub(crate) fn raw(&self) -> sys::bn_picture {
         let Self { data, width, height } = self;
