@@ -1391,8 +1391,8 @@ struct bn_model_config {
      * `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
      * other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
     bn_string drafter_path;
-    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
-     * has it among its own files. */
+    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+     * folder has it among its own files. */
     bn_string pictures_path;
 };
 

@@ -46,7 +46,7 @@ impl From<bn::Error> for Failure {
 
 /// The library's words. It names fields where this program has options, and may quote names from files.
 pub fn words_of_library(message: &str) -> String {
-    const OPTIONS: [(&str, &str); 3] = [
+    const OPTIONS: [(&str, &str); 4] = [
         ("context_length", "--context"),
         ("draft_model", "--draft-model"),
         ("drafter_path", "--drafter"),

@@ -27,6 +27,7 @@ fn a_model_that_sees_none_refuses_pictures() {
 
 #[test]
 fn pictures_are_checked() {
+    // 19
     let engine = open(ECHO);
     let whole = || Picture::pixels(2, 1, [0; 6]);
     for (second, words) in [
