@@ -139,6 +139,9 @@ impl Outside {
     fn check(&self, place: &Uri) -> Result<(), String> {
         let host = place.host().unwrap_or_default();
         let port = place.port_u16().unwrap_or(if is_secure(place) { 443 } else { 80 });
+        if !matches!(place.scheme_str(), Some("http" | "https")) {
+            return Err("its URL is none of HTTP".to_owned());
+        }
         if !self.hosts.has(host) {
             return Err("its host is not one of those of this server's list".to_owned());
         }
@@ -347,7 +350,8 @@ mod tests {
             ("http://169.254.169.254/latest/meta-data/", "its address is not public"),
             ("http://1.1.1.1:22/", "its port is neither 80 nor 443"),
             ("file:///etc/passwd", "its URL is none of HTTP"),
-            ("x", "its host is not one of"),
+            ("x", "its URL is none of HTTP"),
+            ("ftp://1.1.1.1/x", "its URL is none of HTTP"),
         ] {
             let result = any.fetch(url, 4);
             assert!(result.as_ref().is_err_and(|why| why.contains(words)), "{url}: {result:?}");
