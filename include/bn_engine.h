@@ -134,6 +134,7 @@ typedef struct bn_trace bn_trace;
 typedef struct bn_question bn_question;
 typedef struct bn_decision bn_decision;
 typedef struct bn_decision_option bn_decision_option;
+typedef struct bn_picture bn_picture;
 typedef struct bn_request_params bn_request_params;
 typedef struct bn_request_info bn_request_info;
 typedef struct bn_tool_call bn_tool_call;
@@ -812,6 +813,31 @@ struct bn_decision_option {
     double probability;
 };
 
+/* -- Pictures ---------------------------------------------------------------------------------- */
+
+/** The largest `pictures_count`. */
+#define BN_MAX_PICTURES (1024u)
+
+/** A picture, as a file's bytes or as pixels. */
+struct bn_picture {
+    /** A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
+     * of red, green and blue for each pixel, line by line from the top. */
+    const uint8_t *data;
+    size_t data_len;
+    /** 0 and 0: `data` is a file. */
+    uint32_t width;
+    uint32_t height;
+    /** Room for later fields: 0. */
+    uint64_t reserved[2];
+};
+
+/** Writes the number of positions that a picture takes in a prompt of the engine's model.
+ *
+ * @return `BN_ERR_UNSUPPORTED`: the model sees no pictures; `BN_ERR_INVALID_ARGUMENT`: also if the
+ * picture cannot be read or is too large. */
+bn_status bn_picture_positions(bn_engine *engine, const bn_picture *picture, uint64_t *positions,
+    bn_error *error);
+
 /* -- Requests ---------------------------------------------------------------------------------- */
 
 /** Generate an output. */
@@ -1365,8 +1391,8 @@ struct bn_model_config {
      * `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
      * other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
     bn_string drafter_path;
-    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
-     * has it among its own files. */
+    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+     * folder has it among its own files. */
     bn_string pictures_path;
 };
 

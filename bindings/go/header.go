@@ -84,6 +84,7 @@ const (
 	BN_QUESTION_YES_NO                   = 2
 	BN_MAX_QUESTIONS                     = 4096
 	BN_MAX_OPTIONS                       = 255
+	BN_MAX_PICTURES                      = 1024
 	BN_TASK_GENERATE                     = 0
 	BN_TASK_EMBED                        = 1
 	BN_TASK_SCORE                        = 2
@@ -160,6 +161,7 @@ const (
 	sizeof_bn_question                   = 56
 	sizeof_bn_decision                   = 32
 	sizeof_bn_decision_option            = 16
+	sizeof_bn_picture                    = 40
 	sizeof_bn_request_params             = 560
 	sizeof_bn_request_info               = 16
 	sizeof_bn_tool_call                  = 56
@@ -338,6 +340,14 @@ type bn_decision struct {
 type bn_decision_option struct {
 	logprob     float64
 	probability float64
+}
+
+type bn_picture struct {
+	data     *uint8
+	data_len uintptr
+	width    uint32
+	height   uint32
+	reserved [2]uint64
 }
 
 type bn_request_params struct {
@@ -634,6 +644,7 @@ var _ [sizeof_bn_trace]byte = [unsafe.Sizeof(bn_trace{})]byte{}
 var _ [sizeof_bn_question]byte = [unsafe.Sizeof(bn_question{})]byte{}
 var _ [sizeof_bn_decision]byte = [unsafe.Sizeof(bn_decision{})]byte{}
 var _ [sizeof_bn_decision_option]byte = [unsafe.Sizeof(bn_decision_option{})]byte{}
+var _ [sizeof_bn_picture]byte = [unsafe.Sizeof(bn_picture{})]byte{}
 var _ [sizeof_bn_request_params]byte = [unsafe.Sizeof(bn_request_params{})]byte{}
 var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}
 var _ [sizeof_bn_tool_call]byte = [unsafe.Sizeof(bn_tool_call{})]byte{}

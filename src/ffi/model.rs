@@ -86,8 +86,8 @@ pub struct bn_model_config {
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
-    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
-    /// has it among its own files.
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+    /// folder has it among its own files.
     pub pictures_path: bn_string,
 }
 

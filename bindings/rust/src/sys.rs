@@ -711,6 +711,24 @@ pub struct bn_decision_option {
     pub probability: f64,
 }
 
+/// The largest `pictures_count`.
+pub const BN_MAX_PICTURES: u32 = 1024;
+
+/// A picture, as a file's bytes or as pixels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bn_picture {
+    /// A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
+    /// of red, green and blue for each pixel, line by line from the top.
+    pub data: *const u8,
+    pub data_len: usize,
+    /// 0 and 0: `data` is a file.
+    pub width: u32,
+    pub height: u32,
+    /// Room for later fields: 0.
+    pub reserved: [u64; 2],
+}
+
 /// Generate an output.
 pub const BN_TASK_GENERATE: u32 = 0;
 
@@ -1167,8 +1185,8 @@ pub struct bn_model_config {
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
-    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A folder
-    /// has it among its own files.
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+    /// folder has it among its own files.
     pub pictures_path: bn_string,
 }
 
@@ -1577,6 +1595,11 @@ unsafe extern "C" {
     /// why; `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token; `BN_ERR_QUEUE_FULL`;
     /// `BN_ERR_TIMED_OUT`: it waited for others, or took, ten seconds; `BN_ERR_SHUTDOWN`.
     pub fn bn_engine_check_constraint(engine: *mut bn_engine, constraint: *const bn_constraint, error: *mut bn_error) -> bn_status;
+    /// Writes the number of positions that a picture takes in a prompt of the engine's model.
+    ///
+    /// @return `BN_ERR_UNSUPPORTED`: the model sees no pictures; `BN_ERR_INVALID_ARGUMENT`: also if the
+    /// picture cannot be read or is too large.
+    pub fn bn_picture_positions(engine: *mut bn_engine, picture: *const bn_picture, positions: *mut u64, error: *mut bn_error) -> bn_status;
     /// Fills `*params` with the defaults.
     pub fn bn_request_params_init(params: *mut bn_request_params, struct_size: u32) -> bn_status;
     /// Queues a request and writes its id to `*out`. It does not wait for the model; compiling a new

@@ -152,6 +152,13 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("logprob", offset_of!(bn_decision_option, logprob)),
         ("probability", offset_of!(bn_decision_option, probability)),
     ]),
+    ("bn_picture", size_of::<bn_picture>(), &[
+        ("data", offset_of!(bn_picture, data)),
+        ("data_len", offset_of!(bn_picture, data_len)),
+        ("width", offset_of!(bn_picture, width)),
+        ("height", offset_of!(bn_picture, height)),
+        ("reserved", offset_of!(bn_picture, reserved)),
+    ]),
     ("bn_request_params", size_of::<bn_request_params>(), &[
         ("struct_size", offset_of!(bn_request_params, struct_size)),
         ("task", offset_of!(bn_request_params, task)),

@@ -2,9 +2,10 @@
 use super::list::{self, DEMO, Files, Listing};
 use super::sizes::Sizes;
 use crate::failure::Failure;
-use crate::options::{ModelOptions, name_fields};
+use crate::options::{ModelOptions, NO_PICTURES, UnseenImages, name_fields};
 use crate::request::conversation::Conversation;
-use crate::request::forms;
+use crate::request::forms::{self, Told};
+use crate::request::picture::Sight;
 use crate::request::roles::Manners;
 use axum::http::StatusCode;
 use std::ops::ControlFlow;
@@ -50,6 +51,10 @@ pub struct Loader {
     pub stop: Arc<AtomicBool>,
 }
 
+/// A look for a model by its name.
+type Look<T> =
+    fn(&str, &bn_hub::Settings, &mut dyn bn_hub::Progress, &AtomicBool) -> Result<T, bn_hub::Error>;
+
 /// A check of the server's options. Err: why one does not fit a model.
 pub type Check = Box<dyn Fn(&bn::Model) -> Result<(), String> + Send + Sync>;
 
@@ -74,7 +79,7 @@ impl Unloaded {
 impl Loader {
     pub fn load(&self, listing: &Listing) -> Result<Loaded, Unloaded> {
         let options = &listing.options;
-        let path = listing.path.as_deref().map(|path| self.resolve(path)).transpose()?;
+        let (path, pictures) = self.find(listing)?;
         let drafter = options.drafter.as_ref().map(|drafter| self.resolve(Path::new(drafter))).transpose()?;
         let model = self.open(
             options,
@@ -82,6 +87,7 @@ impl Loader {
             bn::ModelOptions {
                 mtp: options.mtp,
                 drafter_path: drafter,
+                pictures_path: pictures,
                 skip_zeros: options.skip_zeros,
                 ..bn::ModelOptions::default()
             },
@@ -106,13 +112,34 @@ impl Loader {
         Ok(Loaded { name, engine, model, info, manners, options, path, files, sizes, adapters })
     }
 
+    /// The paths of a model, and of the file of its part that sees.
+    fn find(&self, listing: &Listing) -> Result<(Option<PathBuf>, Option<PathBuf>), Unloaded> {
+        let Some(path) = &listing.path else { return Ok((None, None)) };
+        match listing.options.pictures.as_deref() {
+            Some(NO_PICTURES) => Ok((Some(self.resolve(path)?), None)),
+            Some(given) => Ok((Some(self.resolve(path)?), Some(self.resolve(Path::new(given))?))),
+            None => {
+                let found = self.look(path, bn_hub::resolve_seeing)?;
+                if let Some(why) = &found.unclear {
+                    tracing::warn!("{why}");
+                }
+                Ok((Some(found.path), found.pictures))
+            }
+        }
+    }
+
     /// The path of a model. A model that is named on a hub is downloaded.
     fn resolve(&self, path: &Path) -> Result<PathBuf, Unloaded> {
-        let Some(name) = path.to_str().filter(|name| bn_hub::is_remote(name)) else {
-            return Ok(path.to_owned());
-        };
+        match path.to_str().filter(|name| bn_hub::is_remote(name)) {
+            Some(_) => self.look(path, bn_hub::resolve),
+            None => Ok(path.to_owned()),
+        }
+    }
+
+    fn look<T>(&self, path: &Path, look: Look<T>) -> Result<T, Unloaded> {
+        let name = path.to_str().ok_or_else(|| Unloaded::new("the model's path is not UTF-8"))?;
         let settings = bn_hub::Settings::from_env();
-        let found = bn_hub::resolve(name, &settings, &mut bn_hub::Bar::new("bn-server"), &self.stop);
+        let found = look(name, &settings, &mut bn_hub::Bar::new("bn-server"), &self.stop);
         found.map_err(|error| Unloaded { stopped: error.is_stopped(), ..Unloaded::new(error.to_string()) })
     }
 
@@ -166,6 +193,7 @@ impl Loader {
             snapshots: of.snapshots,
             snapshot_interval: of.snapshot_interval,
             adapter_bytes: of.adapter_bytes,
+            picture_tokens: of.picture_tokens,
             target_itl_ms: of.target_itl,
             default_timeout_ms: of.timeout,
             idle_release_ms: u64::try_from(of.idle_release.as_millis()).unwrap_or(u64::MAX),
@@ -221,8 +249,23 @@ impl Loaded {
     }
 
     /// A conversation for the engine, in a form that the model's template accepts.
-    pub fn chat(&self, conversation: Conversation) -> crate::failure::Result<bn::Chat> {
-        forms::chat(conversation, &self.model, self.manners)
+    pub fn told(&self, conversation: Conversation) -> crate::failure::Result<Told> {
+        let sight = match (self.info.sees, self.options.unseen_images) {
+            (true, _) => Sight::Sees,
+            (false, UnseenImages::Refuse) => Sight::Refuses,
+            (false, UnseenImages::LeaveOut) => Sight::LeavesOut,
+        };
+        forms::told(conversation, &self.model, self.manners, sight)
+    }
+
+    /// The number of tokens of a conversation with its pictures.
+    pub fn length(&self, told: &Told) -> bn::Result<usize> {
+        let mut tokens = self.model.chat_tokenize(&told.chat)?.len();
+        for picture in &told.pictures {
+            // One token has its place.
+            tokens += (self.engine.picture_positions(picture)? as usize).saturating_sub(1);
+        }
+        Ok(tokens)
     }
 
     /// The failure of a call of this model's engine.
