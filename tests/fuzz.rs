@@ -79,6 +79,8 @@ fn constant(target: &str) -> usize {
         // The limit of a rendering (`text::chat`), held at most twice at once as strings grow, and the
         // parser's tree.
         "template" | "tokenizer_side_files" => 24 << 20,
+        // What limits of so few pixels allow, mostly for the tables of WebP (`picture::Limits::memory`).
+        "picture" => 52 << 20,
         _ => 4 << 20,
     }
 }

@@ -19,7 +19,7 @@ mod resize;
 #[cfg(test)]
 mod tests;
 
-pub use decode::{decode, size};
+pub use decode::{decode, memory, size};
 pub use hf::HfFiles;
 pub use processor::{Family, Grid, Lfm2, Normalize, Piece, Plan, Processor};
 pub use resize::{Filter, resize};
@@ -62,7 +62,10 @@ fn bytes_of(width: u32, height: u32) -> Option<usize> {
     (width as usize).checked_mul(height as usize)?.checked_mul(3)
 }
 
-/// The largest picture that is decoded. Decoding takes less than `bytes` and 20 bytes for each of `pixels`.
+/// Bytes that decoding takes for each pixel.
+const BYTES_PER_PIXEL: u64 = 20;
+
+/// The largest picture that is decoded. Decoding takes at most `memory` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum bytes of an encoded picture.
@@ -81,6 +84,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Bytes that decoding a picture within these limits may take, its pixels included.
+    pub fn memory(&self) -> u64 {
+        self.pixels.saturating_mul(BYTES_PER_PIXEL).saturating_add(self.bytes as u64).saturating_add(48 << 20)
+    }
+
     /// Refuses a picture by its size. `InvalidArgument`.
     pub fn check(&self, width: u32, height: u32) -> Result<()> {
         if width == 0 || height == 0 {

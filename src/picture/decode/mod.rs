@@ -10,7 +10,7 @@ mod header;
 mod codecs;
 
 use self::header::Header;
-use super::{Limits, Pixels};
+use super::{BYTES_PER_PIXEL, Limits, Pixels};
 use crate::base::{Error, Result};
 
 #[cfg(not(feature = "pictures"))]
@@ -18,9 +18,9 @@ mod codecs {
     use super::*;
 
     pub(super) fn decode(_: &[u8], header: &Header, _: &Limits) -> Result<Pixels> {
-        let format = header.format;
+        let format = header.format.name();
         Err(Error::unsupported(format!(
-            "the picture is a {format:?}, and this library was built without the feature 'pictures', which decodes it: \
+            "the picture is a {format}, and this library was built without the feature 'pictures', which decodes it: \
              give its pixels"
         )))
     }
@@ -40,8 +40,20 @@ pub fn size(encoded: &[u8], limits: &Limits) -> Result<(u32, u32)> {
 /// `OutOfMemory`; `Unsupported` in a build without the feature `pictures`.
 pub fn decode(encoded: &[u8], limits: &Limits) -> Result<Pixels> {
     let header = checked(encoded, limits)?;
-    let pixels = codecs::decode(encoded, &header, limits)?;
+    let pixels = codecs::decode(&encoded[..header.end], &header, limits)?;
     upright(pixels, header.orientation)
+}
+
+/// Bytes that decoding a picture may take, its pixels included. `InvalidArgument` as for `size`.
+pub fn memory(encoded: &[u8], limits: &Limits) -> Result<u64> {
+    Ok(decoding(encoded, &checked(encoded, limits)?))
+}
+
+/// Decoders keep pixels in up to four forms and parts of the file.
+fn decoding(encoded: &[u8], header: &Header) -> u64 {
+    u64::from(header.width) * u64::from(header.height) * BYTES_PER_PIXEL
+        + encoded.len() as u64
+        + header.tables
 }
 
 fn checked(encoded: &[u8], limits: &Limits) -> Result<Header> {
@@ -51,6 +63,12 @@ fn checked(encoded: &[u8], limits: &Limits) -> Result<Header> {
     }
     let header = Header::read(encoded)?;
     limits.check(header.width, header.height)?;
+    let (takes, most) = (decoding(encoded, &header), limits.memory());
+    if takes > most {
+        return Err(Error::invalid(format!(
+            "decoding the picture may take {takes} bytes, of which most are tables; {most} are allowed"
+        )));
+    }
     Ok(header)
 }
 

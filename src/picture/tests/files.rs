@@ -1,6 +1,6 @@
 //! Decoding against Pillow; damaged files and bombs.
 
-use super::super::{Limits, Pixels, decode, size};
+use super::super::{Limits, Pixels, decode, memory, size};
 use super::{golden, json, number};
 use crate::base::Status;
 use crate::rng::Rng;
@@ -134,6 +134,32 @@ fn a_bitstream_larger_than_its_canvas_is_refused() {
             _ => webp[at + 1..at + 4].fill(0xff),
         }
         assert!(decode(&webp, &LIMITS).expect_err("a bomb").message.contains("damaged"), "{name}");
+    }
+}
+
+/// Tables of prefix codes take hundreds of times the bytes that they are read from.
+#[test]
+fn a_lossless_webp_of_many_bytes_needs_limits_with_room_for_its_tables() {
+    let webp = named("lossless.webp");
+    let padded = |bytes: usize| {
+        let mut padded = [&webp[..], &vec![0; bytes]].concat();
+        let riff = padded.len() as u32 - 8;
+        padded[4..8].copy_from_slice(&riff.to_le_bytes());
+        padded[16..20].copy_from_slice(&(riff - 12).to_le_bytes());
+        padded
+    };
+    assert!(decode(&padded(10_000), &LIMITS).is_ok());
+    let large = padded(200_000);
+    assert!(decode(&large, &LIMITS).expect_err("tables").message.contains("most are tables"));
+    let wide = Limits { pixels: 4 << 20, ..LIMITS };
+    assert!(decode(&large, &wide).is_ok() && memory(&large, &wide).expect("bytes") > 70_000_000);
+}
+
+#[test]
+fn memory_is_within_that_of_the_limits() {
+    for File { name, encoded, pixels } in files() {
+        let bytes = memory(&encoded, &LIMITS).expect("bytes");
+        assert!(bytes > pixels.rgb.len() as u64 * 6 && bytes < LIMITS.memory(), "{name}: {bytes}");
     }
 }
 
