@@ -197,7 +197,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
         return Err(Error::unsupported("drafter_path is set, and builtin:echo has no hidden states"));
     }
     if options.pictures.is_some() && matches!(source, Source::Echo(_) | Source::Embedded) {
-        return Err(Error::unsupported("pictures_path is set, and the model inside the library sees nothing"));
+        return Err(Error::unsupported(
+            "pictures_path is set, and the model inside the library sees nothing",
+        ));
     }
     if options.skip_zeros && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));

@@ -51,8 +51,9 @@ pub(super) fn load(
             Err(Error::invalid("pictures_path is set, and a folder has its tower among its own files"))
         }
         (None, Some(folder)) if !facts.encodes => {
-            let sight = load_tower(source, most, pool, log, progress)
-                .and_then(|tower| tower.map(|tower| Sight::new(tower, Some(folder), facts, tokenizer)).transpose());
+            let sight = load_tower(source, most, pool, log, progress).and_then(|tower| {
+                tower.map(|tower| Sight::new(tower, Some(folder), facts, tokenizer)).transpose()
+            });
             sight.or_else(|error| match error.status {
                 Status::Unsupported => {
                     log(WARN, &format!("pictures are refused: {error}"));
@@ -83,7 +84,9 @@ impl Sight {
             Family::Idefics3 { .. } | Family::Pixtral { .. } | Family::Lfm2(_) => false,
             // Their pictures' rows see each other in both directions.
             Family::Gemma3 { .. } | Family::Gemma4 { .. } => {
-                return Err(Error::unsupported("the model has a tower, and pictures of Gemma are not taken yet"));
+                return Err(Error::unsupported(
+                    "the model has a tower, and pictures of Gemma are not taken yet",
+                ));
             }
         };
         if (processor.patch_len(), tower.width()) != (tower.patch_len(), facts.hidden_size) {
@@ -95,7 +98,9 @@ impl Sight {
             )));
         }
         if by_grid && !facts.axes {
-            return Err(Error::unsupported("the model has a tower, and does not rotate by lines and columns"));
+            return Err(Error::unsupported(
+                "the model has a tower, and does not rotate by lines and columns",
+            ));
         }
         let text = processor.placeholder();
         let token = token.or_else(|| tokenizer?.control_token(text));
@@ -132,11 +137,13 @@ fn of_folder(folder: &str) -> Result<(Processor, Option<u32>)> {
 
 /// The processor that the keys of an mmproj file describe. What has no key there is as in transformers' processors.
 fn of_keys(keys: &Pictures) -> Result<Processor> {
-    let number = |n: usize| u32::try_from(n).map_err(|_| Error::bad_model(format!("{n} pixels of a picture")));
+    let number =
+        |n: usize| u32::try_from(n).map_err(|_| Error::bad_model(format!("{n} pixels of a picture")));
     let (patch, merge, side) = (number(keys.patch)?, number(keys.merge)?, number(keys.side)?);
     let bound = |at: usize, default: u64| keys.pixels[at].map_or(default, |pixels| pixels as u64);
     let cell = u64::from(patch.saturating_mul(merge)).pow(2).max(1);
-    let tokens = |at: usize, default: u64| u32::try_from(bound(at, default * cell) / cell).unwrap_or(u32::MAX);
+    let tokens =
+        |at: usize, default: u64| u32::try_from(bound(at, default * cell) / cell).unwrap_or(u32::MAX);
     let (family, filter) = match keys.projector {
         "idefics3" => {
             let longest = number(keys.longest.unwrap_or(4 * keys.side))?;
@@ -163,7 +170,9 @@ fn of_keys(keys: &Pictures) -> Result<Processor> {
             (Family::Qwen { min_pixels, max_pixels, frames: number(keys.frames)? }, Filter::Bicubic)
         }
         projector => {
-            return Err(Error::unsupported(format!("pictures for a projector of type {projector} are not taken yet")));
+            return Err(Error::unsupported(format!(
+                "pictures for a projector of type {projector} are not taken yet"
+            )));
         }
     };
     let normalize = Some(Normalize { mean: keys.mean, std: keys.std });

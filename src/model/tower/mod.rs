@@ -88,7 +88,9 @@ impl Tower {
         let mut weights = Distinct::default();
         self.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
         for matrix in weights.matrices {
-            hash.update(&[matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64].map(u64::to_le_bytes).concat());
+            hash.update(
+                &[matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64].map(u64::to_le_bytes).concat(),
+            );
             hash.update(&matrix.data[..matrix.data.len().min(PART)]);
         }
         for vector in weights.vectors {
