@@ -314,7 +314,7 @@ impl bn_model_info {
             bos_token: loaded.tokenizer.as_ref().and_then(|t| t.bos()).map_or(-1, i64::from),
             embedding_size: facts.hidden_size as u64,
             pooling: facts.pooling as u32,
-            sees: i32::from(loaded.tower.is_some()),
+            sees: i32::from(loaded.sight.is_some()),
             has_chat_template: i32::from(loaded.chat.is_some()),
             sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
                 | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())

@@ -8,6 +8,7 @@ mod layers;
 mod metadata;
 mod rope;
 mod score;
+pub(super) mod tower;
 
 pub(crate) use metadata::Metadata;
 
@@ -97,6 +98,10 @@ impl Checkpoint for Gguf {
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
         }
         Ok(matrix)
+    }
+
+    fn folded(&self, tensor: &str, shape: &[usize], rows: usize, cols: usize) -> Result<Matrix> {
+        self.folded_matrix(tensor, shape, rows, cols)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {

@@ -26,16 +26,20 @@ mod rope;
 mod rotation;
 mod sampling;
 mod score;
+mod sight;
+mod tower;
 
 pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
 pub use config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
 pub use hf::{HfFolder, check_config};
-pub use loader::{Source, load, load_checkpoint};
+pub use loader::{Source, load, load_checkpoint, load_tower};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
+pub use sight::Sight;
+pub use tower::{Pictures, Tower, TowerRun};
 
 use crate::base::{Error, Result, Status};
 use crate::constrain::{LazyVocabulary, Vocabulary};
@@ -43,7 +47,6 @@ use crate::kernels::Matrix;
 use crate::kernels::attention::KvType;
 pub use crate::ops::Outputs;
 use crate::ops::pass::Program;
-use crate::picture::{Grid, Processor};
 use crate::ops::{Accepted, KvLayers, KvLayout, Memory, OpSet, RaggedBatch, StateShape};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
@@ -71,6 +74,8 @@ pub struct Facts {
     pub raw_embeddings: bool,
     /// The files' advice for requests that do not say.
     pub sampling: SamplingDefaults,
+    /// Its rows can be rotated by axes of time, height and width.
+    pub axes: bool,
     /// It generates nothing, and runs a whole prompt in one step, without a KV cache.
     pub encodes: bool,
     /// Some: it scores pairs of texts, from the hidden states that this pooling takes.
@@ -182,29 +187,6 @@ pub trait Model: Send + Sync {
     ) -> Result<()>;
 }
 
-/// The part of a model that sees pictures: it makes vectors that stand in a prompt in the place of embeddings.
-pub trait Tower: Send + Sync {
-    /// What makes patches of pictures.
-    fn processor(&self) -> &Processor;
-    /// The token that stands for a picture in prompts.
-    fn placeholder(&self) -> u32;
-    /// Rows of pictures are rotated by their lines and columns (M-RoPE).
-    fn by_grid(&self) -> bool;
-    fn programs(&self) -> Vec<&Program>;
-    /// Upper bound of scratch bytes on `ops` for `patches` patches.
-    fn workspace_bytes(&self, ops: &dyn OpSet, patches: usize) -> usize;
-    /// Appends the vectors of a picture whose patches, those of all grids, are `patches`: `[positions, hidden_size]`. Calls
-    /// `stop` between layers; true ends it with `Status::Cancelled`.
-    fn look(
-        &self,
-        ops: &dyn OpSet,
-        patches: &[f32],
-        grids: &[Grid],
-        stop: &mut dyn FnMut() -> bool,
-        out: &mut Vec<f32>,
-    ) -> Result<()>;
-}
-
 fn check_stop(stop: &mut dyn FnMut() -> bool) -> Result<()> {
     if stop() {
         return Err(Error::new(Status::Cancelled, "the step was stopped"));
@@ -223,7 +205,7 @@ pub struct Loaded {
     /// Makes the prompt of a pair of texts. `None`: the tokenizer puts them together.
     pub pair: Option<Arc<ChatTemplate>>,
     /// None: the model sees no pictures.
-    pub tower: Option<Arc<dyn Tower>>,
+    pub sight: Option<Arc<Sight>>,
     /// The part of the tokenizer that grammars need, made for the first grammar.
     pub vocabulary: Arc<LazyVocabulary>,
     /// Number of engine threads that have requests for the model.
@@ -234,8 +216,8 @@ impl Loaded {
     /// A model alone.
     pub fn of(model: Arc<dyn Model>) -> Self {
         let (vocabulary, users) = (Arc::default(), Arc::default());
-        let (tokenizer, chat, pair, tower) = (None, None, None, None);
-        Self { model, tokenizer, end_tokens: Vec::new(), chat, pair, tower, vocabulary, users }
+        let (tokenizer, chat, pair, sight) = (None, None, None, None);
+        Self { model, tokenizer, end_tokens: Vec::new(), chat, pair, sight, vocabulary, users }
     }
 
     /// The part of the tokenizer that grammars need. `Unsupported` if the model has no tokenizer or no end token;

@@ -134,6 +134,27 @@ impl On<'_> {
         });
     }
 
+    /// `x` `[rows, parts * width]` to `[rows, width]`: the average of each row's parts, added in their order.
+    pub(super) fn average(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        parts: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let wide = parts * width;
+        if width == 0 || x.len() != rows * wide {
+            return Err(Error::internal(format!("{parts} parts of {width} in {} elements", x.len())));
+        }
+        self.map(x.len(), [rows, width], out, &|row, out| {
+            out.fill(0.0);
+            for part in x[row * wide..][..wide].chunks_exact(width) {
+                elementwise::add(self.isa, out, part);
+            }
+            out.iter_mut().for_each(|out| *out /= parts as f32);
+        })
+    }
+
     /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
     pub(super) fn gated(
         self,

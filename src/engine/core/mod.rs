@@ -11,7 +11,7 @@ use crate::engine::core::calls::Work;
 use crate::engine::delivery::callback;
 use crate::engine::delivery::callback::Log;
 use crate::engine::delivery::signal::Signal;
-use crate::engine::request::known_pictures::KnownPictures;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::hub::{Command, Hub, Outbox, Rest};
 use crate::engine::memory::plan::{MemoryPlan, logits_rows};
 use crate::engine::replicas::replica::Replica;
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     pub grammars: Grammars,
     pub released: Released,
     pub tier: Option<Tier>,
-    pub pictures: KnownPictures,
+    pub eyes: Option<Eyes>,
     pub loaded: Loaded,
 }
 
@@ -378,6 +378,7 @@ impl Core {
             self.end(seq, why);
         }
         self.ended = ended;
+        self.look_away();
         self.branch_on();
         self.plan = plan;
         if self.replica.became_sick(&self.shared.log) {
@@ -473,7 +474,7 @@ impl Core {
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let (batch, vocab) = (&mut self.batch, self.shared.loaded.model.facts().vocab_size);
         batch.clear();
-        let by_grid = self.shared.loaded.tower.as_ref().is_some_and(|tower| tower.by_grid());
+        let by_grid = self.shared.eyes.as_ref().is_some_and(|eyes| eyes.sight.by_grid);
         let rows = entries.iter().map(|entry| entry.rows as usize).sum();
         let logits = entries.iter().map(|entry| entry.logits as usize).sum();
         batch.reserve(rows, entries.len(), logits)?;

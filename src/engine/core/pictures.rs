@@ -1,26 +1,29 @@
 //! Steps of the tower that sees pictures, beside those of the model.
 
 use super::*;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::{Picture, Pictures};
-use crate::model::Tower;
+use crate::model::TowerRun;
+use std::ops::Range;
 
 /// Nanoseconds that the tower may take before commands are read again, if no sequence decodes.
 const ALONE_NS: f64 = 1e8;
 
-/// What an engine thread needs to see pictures.
+/// The pictures that an engine thread works on.
 #[derive(Default)]
 pub(super) struct Sight {
-    /// Sequences of a step whose pictures are not ready, and the positions that it has planned.
-    waiting: Vec<(SeqId, std::ops::Range<u32>)>,
-    /// A picture's patches.
-    patches: Vec<f32>,
+    /// Sequences of a step whose pictures are not ready, and the positions that were planned.
+    waiting: Vec<(SeqId, Range<u32>)>,
+    /// The picture that the tower is at.
+    at: Option<(Arc<Picture>, TowerRun)>,
 }
 
 impl Core {
-    /// Leaves out sequences whose rows need pictures that the tower has not seen, and shows it some of them: at least one
-    /// picture a step. Without a commit the sequences keep their state.
+    /// Leaves out sequences whose rows need pictures that the tower has not seen, and lets it work on them: one layer at
+    /// least, and as many as the step has time for. Without a commit the sequences keep their state.
     pub(super) fn look_at_pictures(&mut self, plan: &mut Plan) {
-        let Some(tower) = self.shared.loaded.tower.clone() else { return };
+        let shared = self.shared.clone();
+        let Some(eyes) = &shared.eyes else { return };
         let mut waiting = std::mem::take(&mut self.sight.waiting);
         waiting.clear();
         plan.retain(|entry| {
@@ -32,43 +35,67 @@ impl Core {
         if !waiting.is_empty() {
             let room = self.scheduler.time_beside(plan).unwrap_or(ALONE_NS);
             let until = now_ns().saturating_add(room as u64);
-            'time: for (seq, range) in &waiting {
-                while let Some(picture) = self.unseen(*seq, range) {
-                    match self.see(&*tower, *seq, &picture) {
-                        Ok(()) => {}
-                        // The request ends before the next step.
-                        Err(error) if error.status == Status::Cancelled => break,
-                        Err(error) => {
-                            self.fail(*seq, error);
-                            break;
-                        }
-                    }
-                    if now_ns() >= until {
-                        break 'time;
-                    }
-                }
-            }
+            self.look(eyes, &waiting, until);
         }
         self.sight.waiting = waiting;
     }
 
     /// The next picture that a sequence needs for positions in `range`.
-    fn unseen(&self, seq: SeqId, range: &std::ops::Range<u32>) -> Option<Arc<Picture>> {
+    fn unseen(&self, seq: SeqId, range: &Range<u32>) -> Option<Arc<Picture>> {
         self.sequences.get(seq)?.pictures.as_ref()?.unseen(range.clone()).cloned()
     }
 
-    /// Shows a picture of the sequence to the tower. `Cancelled` if its request has ended meanwhile.
-    fn see(&mut self, tower: &dyn Tower, seq: SeqId, picture: &Picture) -> Result<()> {
-        let Self { sight: Sight { patches, .. }, backend, shared, number, sequences, .. } = self;
-        patches.clear();
-        let prepare = |pixels: &_| tower.processor().prepare(pixels, &picture.plan, patches);
-        picture.with_pixels(prepare).unwrap_or(Ok(()))?;
-        let mut vectors = Vec::new();
+    fn look(&mut self, eyes: &Eyes, waiting: &[(SeqId, Range<u32>)], until: u64) {
+        for (seq, range) in waiting {
+            while let Some(picture) = self.unseen(*seq, range) {
+                match self.see(eyes, *seq, &picture) {
+                    Ok(()) => {}
+                    // The request ends before the next step.
+                    Err(error) if error.status == Status::Cancelled => break,
+                    Err(error) => {
+                        self.sight.at = None;
+                        self.fail(*seq, error);
+                        break;
+                    }
+                }
+                if now_ns() >= until {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Runs the tower's next layer for a picture of the sequence. `Cancelled` if its request has ended.
+    fn see(&mut self, eyes: &Eyes, seq: SeqId, picture: &Arc<Picture>) -> Result<()> {
+        let Self { sight, backend, shared, number, sequences, .. } = self;
+        let tower = &eyes.sight.tower;
+        let (_, run) = match &mut sight.at {
+            Some((at, run)) if Arc::ptr_eq(at, picture) => (at, run),
+            at => {
+                let mut patches = Vec::new();
+                let prepare = |pixels: &_| eyes.processor.prepare(pixels, &picture.plan, &mut patches);
+                picture.with_pixels(prepare).unwrap_or(Ok(()))?;
+                let run = tower.begin(&[(&patches, &picture.plan.grids)])?;
+                let (picture, run) = at.insert((picture.clone(), run));
+                (picture, run)
+            }
+        };
         let stop = &mut || all_ended(shared, *number, sequences, [seq]);
-        let look = || tower.look(&*backend.ops, patches, &picture.plan.grids, stop, &mut vectors);
-        panics::checked("a picture", look)?;
-        picture.see(vectors);
+        let layer = || tower.advance(run, &*backend.ops, stop);
+        if panics::checked("a picture", layer)? {
+            return Ok(());
+        }
+        let mut vectors = Vec::new();
+        if let Some((picture, run)) = sight.at.take() {
+            tower.append(run, &mut vectors)?;
+            picture.see(vectors);
+        }
         Ok(())
+    }
+
+    /// Frees what the tower holds of a picture that no request waits for.
+    pub(super) fn look_away(&mut self) {
+        self.sight.at.take_if(|(picture, _)| Arc::strong_count(picture) == 1);
     }
 }
 

@@ -1,18 +1,18 @@
 //! Checks a request against the engine's limits, and makes the tokens of its prompt.
 
 use super::config::{draft_tokens, session_name};
-use super::pictures::Sight;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
 use crate::engine::request::decision::Decider;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::Pictures;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
 use crate::text::reply::{Advice, Reply, ReplyParts, grammar};
-use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
+use crate::text::{Chat, ChatTemplate, Message, Rendered, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
 
 /// Maximum length of a bad word in bytes.
@@ -51,8 +51,8 @@ pub(super) struct RequestLimits<'a> {
     pub chat: Option<&'a ChatTemplate>,
     /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
-    /// None: the model sees no pictures.
-    pub sight: Option<Sight<'a>>,
+    /// None: it sees no pictures.
+    pub eyes: Option<&'a Eyes>,
 }
 
 impl RequestLimits<'_> {
@@ -85,8 +85,18 @@ impl RequestLimits<'_> {
         if let Some(questions) = &params.questions {
             return self.questions(params, questions);
         }
+        let (pictures, mut spread) = match &params.prompt {
+            Prompt::ChatJson(_) | Prompt::Pair(..) => (Vec::new(), false),
+            _ => (self.seen(params, &[])?, false),
+        };
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
+            Prompt::Text(text) if params.parse_special && !params.pictures.is_empty() => {
+                let text = Rendered { text: text.to_string(), untrusted: Vec::new() };
+                let text = self.spread(&text, &pictures)?;
+                spread = true;
+                self.encode(&text.text, true, params.embedding.is_some())?
+            }
             Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
@@ -98,13 +108,13 @@ impl RequestLimits<'_> {
             }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
+        let (ids, pictures) = self.placed(ids, pictures, spread)?;
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
             let (from, n) = (scores.from, ids.len());
             return Err(Error::invalid(format!(
                 "logprobs_from = {from} lies beyond the prompt's {n} tokens"
             )));
         }
-        let (ids, pictures) = self.with_pictures(ids, params, None)?;
         self.checked(Prompted { ids, pictures, ..Prompted::default() })
     }
 
@@ -171,8 +181,9 @@ impl RequestLimits<'_> {
         let chat = Chat::parse(source)?;
         let made = template.render_chat(&chat)?;
         let tokenizer = self.tokenizer()?;
-        let ids = tokenizer.encode_chat(&made)?;
-        let (ids, pictures) = self.with_pictures(ids, params, Some(&chat.pictures))?;
+        let pictures = self.seen(params, &chat.pictures)?;
+        let ids = tokenizer.encode_chat(&*self.spread(&made, &pictures)?)?;
+        let (ids, pictures) = self.placed(ids, pictures, true)?;
         let mut parts = ReplyParts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);

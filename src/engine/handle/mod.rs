@@ -24,7 +24,7 @@ use crate::engine::memory::free;
 use crate::engine::memory::free::Claim;
 use crate::engine::memory::plan;
 use crate::engine::memory::plan::MemoryPlan;
-use crate::engine::request::known_pictures::KnownPictures;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::speculation::Speculating;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::stats::Recorder;
@@ -111,6 +111,7 @@ fn share(
     claims: Vec<Claim>,
     blocks: Vec<usize>,
     log: Log,
+    eyes: Option<Eyes>,
 ) -> Result<Arc<Shared>> {
     let kv_type = plan::kv_type(config, &*loaded.model)?;
     let block = bytes_per_block(loaded.model.kv_shape(), kv_type, config.kv_block_size as usize)?;
@@ -127,7 +128,7 @@ fn share(
         grammars: Grammars::new(threads, bounds.bytes, free::room),
         released: Released::default(),
         tier,
-        pictures: KnownPictures::new(config.cache_path.as_deref()),
+        eyes,
         loaded,
     }))
 }
@@ -227,7 +228,8 @@ impl Engine {
             claims.push(claim);
             memories.push((backend, memory));
         }
-        let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
+        let eyes = Eyes::new(config, &loaded, on_device);
+        let shared = share(config, loaded, threads, bounds, claims, blocks, log, eyes)?;
         for (number, (backend, own)) in memories.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
             let mut core = make_core(config, &shared, number, backend, &own)?;

@@ -3,36 +3,31 @@
 use super::Engine;
 use super::limits::RequestLimits;
 use crate::base::{Error, Result, reserve};
-use crate::engine::api::{Picture, RequestParams};
-use crate::engine::request::known_pictures::KnownPictures;
-use crate::engine::request::pictures::{self, Pictures};
-use crate::model::Tower;
-use crate::picture::{self, Limits, Pixels, Plan};
+use crate::engine::api::{Picture, Prompt, RequestParams};
+use crate::engine::request::eyes::Eyes;
+use crate::engine::request::pictures::{self, Pictures, Tokens, misplaced};
+use crate::picture::{self, Limits, Piece, Pixels, Plan};
+use crate::text::Rendered;
 use crate::text::chat::PictureSource;
 use std::borrow::Cow;
+use std::iter::Peekable;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bounds on pictures from outside. The bytes of a file are bounded by its pixels.
 const LIMITS: Limits = Limits { bytes: 256 << 20, side: 1 << 16, pixels: 1 << 26 };
 
-/// What takes a model's pictures.
-#[derive(Clone, Copy)]
-pub(super) struct Sight<'a> {
-    pub tower: &'a dyn Tower,
-    pub known: &'a KnownPictures,
-}
-
-impl Sight<'_> {
+impl Eyes {
     fn plan(&self, picture: &Picture) -> Result<Plan> {
         let (width, height) = match picture {
             Picture::Encoded(bytes) => picture::size(bytes, &LIMITS)?,
             Picture::Pixels { width, height, .. } => (*width, *height),
         };
-        self.tower.processor().plan(width, height)
+        self.processor.plan(width, height)
     }
 
     /// Number of positions that it takes in a prompt.
-    pub(super) fn positions(&self, picture: &Picture, tokens: &dyn Fn(&str) -> Result<Vec<u32>>) -> Result<usize> {
+    pub(super) fn positions(&self, picture: &Picture, tokens: Tokens) -> Result<usize> {
         pictures::positions(&self.plan(picture)?, tokens)
     }
 
@@ -59,51 +54,113 @@ impl Sight<'_> {
 }
 
 impl RequestLimits<'_> {
-    /// Puts the request's pictures into its prompt. `sources`: those of a conversation. `Unsupported` for a model that sees
-    /// none.
-    pub(super) fn with_pictures(
+    /// The request's pictures, decoded. `sources`: those of a conversation. `Unsupported` for a model that sees none.
+    pub(super) fn seen(
         &self,
-        ids: Vec<u32>,
         params: &RequestParams,
-        sources: Option<&[PictureSource]>,
-    ) -> Result<(Vec<u32>, Option<Pictures>)> {
-        let inline = sources.map_or(0, <[_]>::len);
-        if params.pictures.is_empty() && inline == 0 {
-            return Ok((ids, None));
+        sources: &[PictureSource],
+    ) -> Result<Vec<Arc<pictures::Picture>>> {
+        if params.pictures.is_empty() && sources.is_empty() {
+            return Ok(Vec::new());
         }
-        let sight = self.sight.ok_or_else(blind)?;
+        let eyes = self.eyes.ok_or_else(blind)?;
         let given = given(params, sources)?;
-        let tokens = |text: &str| self.tokenizer()?.encode(text, false, true);
         let named = |at: usize, mut error: Error| {
             error.message = format!("picture {at}: {}", error.message);
             error
         };
-        let mut all = ids.len();
+        let mut all = 0;
         for (at, picture) in given.iter().enumerate() {
-            all += sight.positions(picture, &tokens).map_err(|error| named(at, error))?;
+            all += eyes.plan(picture).map_err(|error| named(at, error))?.vectors();
         }
-        self.fits(all, all, "tokens with its pictures")?;
+        self.fits(all, all, "vectors of pictures")?;
         let mut taken = Vec::new();
         reserve(&mut taken, given.len(), "pictures")?;
         for (at, picture) in given.iter().enumerate() {
-            taken.push(sight.take(picture).map_err(|error| named(at, error))?);
+            taken.push(eyes.take(picture).map_err(|error| named(at, error))?);
         }
-        let (ids, pictures) = Pictures::place(&ids, sight.tower.placeholder(), taken, &tokens)?;
+        Ok(taken)
+    }
+
+    /// Puts the texts of pictures into a text, at the placeholders that are its own.
+    pub(super) fn spread<'a>(
+        &self,
+        text: &'a Rendered,
+        pictures: &[Arc<pictures::Picture>],
+    ) -> Result<Cow<'a, Rendered>> {
+        match self.eyes {
+            Some(eyes) if !pictures.is_empty() => {
+                spread(text, eyes.processor.placeholder(), pictures).map(Cow::Owned)
+            }
+            _ => Ok(Cow::Borrowed(text)),
+        }
+    }
+
+    /// Gives pictures their positions in a prompt, of which `spread` made the text or did not.
+    pub(super) fn placed(
+        &self,
+        ids: Vec<u32>,
+        pictures: Vec<Arc<pictures::Picture>>,
+        spread: bool,
+    ) -> Result<(Vec<u32>, Option<Pictures>)> {
+        let Some(eyes) = self.eyes.filter(|_| !pictures.is_empty()) else { return Ok((ids, None)) };
+        let tokens = |text: &str| self.tokenizer()?.encode(text, false, true);
+        let tokens = if spread { None } else { Some(&tokens as Tokens) };
+        let (ids, pictures) = Pictures::place(&ids, eyes.sight.placeholder, pictures, tokens)?;
         Ok((ids, Some(pictures)))
     }
+}
+
+/// See `RequestLimits::spread`.
+fn spread(text: &Rendered, placeholder: &str, pictures: &[Arc<pictures::Picture>]) -> Result<Rendered> {
+    let mut places = Vec::new();
+    for (at, part) in text.own_parts()? {
+        places.extend(part.match_indices(placeholder).map(|(within, _)| at + within));
+    }
+    if places.len() != pictures.len() {
+        return Err(misplaced(places.len(), pictures.len()));
+    }
+    let (mut made, mut done, mut marks) = (Rendered::default(), 0, text.untrusted.iter().peekable());
+    for (place, picture) in places.into_iter().zip(pictures) {
+        copy(text, done..place, &mut made, &mut marks);
+        for piece in &picture.plan.pieces {
+            made.text.push_str(match piece {
+                Piece::Text(text) => text,
+                Piece::Vectors { .. } => placeholder,
+            });
+        }
+        done = place + placeholder.len();
+    }
+    copy(text, done..text.text.len(), &mut made, &mut marks);
+    Ok(made)
+}
+
+/// Appends a range of a text, with its marks.
+fn copy<'a>(
+    from: &Rendered,
+    range: Range<usize>,
+    to: &mut Rendered,
+    marks: &mut Peekable<impl Iterator<Item = &'a Range<usize>>>,
+) {
+    let to_place = |at: usize, to: &Rendered| at - range.start + to.text.len();
+    while let Some(mark) = marks.next_if(|mark| mark.start < range.end) {
+        let mark = to_place(mark.start, to)..to_place(mark.end, to);
+        to.untrusted.push(mark);
+    }
+    to.text.push_str(&from.text[range]);
 }
 
 /// The pictures in the order of their places.
 fn given<'a>(
     params: &'a RequestParams,
-    sources: Option<&'a [PictureSource]>,
+    sources: &'a [PictureSource],
 ) -> Result<Vec<Cow<'a, Picture<'a>>>> {
     let mut given = Vec::new();
-    let Some(sources) = sources else {
+    if !matches!(params.prompt, Prompt::ChatJson(_)) {
         reserve(&mut given, params.pictures.len(), "pictures")?;
         given.extend(params.pictures.iter().map(Cow::Borrowed));
         return Ok(given);
-    };
+    }
     reserve(&mut given, sources.len(), "pictures")?;
     let mut own = params.pictures.iter();
     for source in sources {
@@ -125,11 +182,11 @@ impl Engine {
     /// Number of positions that a picture takes in a prompt. `Unsupported` for a model that sees none.
     pub fn picture_positions(&self, picture: &Picture) -> Result<usize> {
         let limits = self.limits(true);
-        let sight = limits.sight.ok_or_else(blind)?;
-        sight.positions(picture, &|text| limits.tokenizer()?.encode(text, false, true))
+        let eyes = limits.eyes.ok_or_else(blind)?;
+        eyes.positions(picture, &|text| limits.tokenizer()?.encode(text, false, true))
     }
 }
 
 fn blind() -> Error {
-    Error::unsupported("the request has pictures, and the model sees none")
+    Error::unsupported("pictures are given, and this model sees none: its files have no tower that is read, it runs on a device, or picture_tokens is 0")
 }

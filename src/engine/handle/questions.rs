@@ -5,7 +5,7 @@ use crate::base::{Error, Result, reserve};
 use crate::engine::api::{Prompt, Question, QuestionKind, RequestParams};
 use crate::engine::request::decision::{Asked, Decider};
 use crate::engine::request::pictures::Pictures;
-use crate::text::chat::{PictureSource, no_template};
+use crate::text::chat::no_template;
 use crate::text::{Chat, Message};
 
 /// Maximum number of questions of a request.
@@ -71,11 +71,12 @@ impl RequestLimits<'_> {
             let options = self.options(question).map_err(named)?;
             let asked = match &params.prompt {
                 Prompt::Chat(messages) => self.with_question(messages, &question.text).map(|ids| (ids, None)),
-                Prompt::ChatJson(source) => self.with_question_in(source, &question.text),
-                _ => self.continued(&prompt, &question.text, params.parse_special).map(|ids| (ids, None)),
+                Prompt::ChatJson(source) => self.with_question_in(params, source, &question.text),
+                _ => self.continued(&prompt, &question.text, params.parse_special).and_then(|ids| {
+                    self.placed(ids, self.seen(params, &[])?, false)
+                }),
             };
-            let placed = |(ids, sources): (_, Option<Vec<_>>)| self.with_pictures(ids, params, sources.as_deref());
-            let (ids, pictures) = asked.and_then(placed).map_err(named)?;
+            let (ids, pictures) = asked.map_err(named)?;
             gathered.pictures = gathered.pictures.or(pictures);
             let most = ids.len() + options.iter().map(Vec::len).max().unwrap_or(0);
             self.fits(most, most, "tokens with its longest option").map_err(named)?;
@@ -107,14 +108,21 @@ impl RequestLimits<'_> {
     }
 
     /// Like `with_question`, of a conversation as JSON. Returns its pictures, too.
-    fn with_question_in(&self, source: &str, text: &str) -> Result<(Vec<u32>, Option<Vec<PictureSource>>)> {
+    fn with_question_in(
+        &self,
+        params: &RequestParams,
+        source: &str,
+        text: &str,
+    ) -> Result<(Vec<u32>, Option<Pictures>)> {
         let template = self.chat.ok_or_else(no_template)?;
         let mut chat = Chat::parse(source)?;
         if !text.is_empty() {
             chat.ask(text)?;
         }
-        let ids = self.tokenizer()?.encode_chat(&template.render_chat(&chat)?)?;
-        Ok((ids, Some(chat.pictures)))
+        let pictures = self.seen(params, &chat.pictures)?;
+        let made = template.render_chat(&chat)?;
+        let ids = self.tokenizer()?.encode_chat(&*self.spread(&made, &pictures)?)?;
+        self.placed(ids, pictures, true)
     }
 
     fn continued(&self, prompt: &[u32], text: &str, parse_special: bool) -> Result<Vec<u32>> {

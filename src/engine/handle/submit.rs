@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::limits::{Prompted, RequestLimits};
-use super::pictures::Sight;
 use crate::base::clock::now_ns;
 use crate::base::{Error, Result, Status, reserve};
 use crate::constrain::Guide;
@@ -177,7 +176,7 @@ impl Engine {
     }
 
     pub(super) fn limits(&self, quiet: bool) -> RequestLimits<'_> {
-        let Loaded { tokenizer, chat, pair, tower, .. } = &self.shared.loaded;
+        let Loaded { tokenizer, chat, pair, .. } = &self.shared.loaded;
         RequestLimits {
             vocab_size: self.facts().vocab_size,
             hidden_size: self.facts().hidden_size,
@@ -188,7 +187,7 @@ impl Engine {
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),
             pair: pair.as_deref(),
-            sight: tower.as_deref().map(|tower| Sight { tower, known: &self.shared.pictures }),
+            eyes: self.shared.eyes.as_ref(),
         }
     }
 }

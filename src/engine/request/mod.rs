@@ -9,7 +9,7 @@ pub(super) mod drawing;
 pub(super) mod embedding;
 pub(super) mod ending;
 pub(super) mod event;
-pub(super) mod known_pictures;
+pub(super) mod eyes;
 pub(super) mod lookup;
 #[cfg(test)]
 mod lookup_tests;

@@ -51,8 +51,15 @@ impl Picture {
     }
 }
 
+/// Tokenizes a text between vectors.
+pub(crate) type Tokens<'a> = &'a dyn Fn(&str) -> Result<Vec<u32>>;
+
+pub(crate) fn misplaced(places: usize, pictures: usize) -> Error {
+    Error::invalid(format!("the prompt has {places} places for pictures where {pictures} belong"))
+}
+
 /// Number of positions of a plan's pieces.
-pub(crate) fn positions(plan: &Plan, tokens: &dyn Fn(&str) -> Result<Vec<u32>>) -> Result<usize> {
+pub(crate) fn positions(plan: &Plan, tokens: Tokens) -> Result<usize> {
     plan.pieces.iter().try_fold(0, |sum, piece| {
         Ok(sum + match piece {
             Piece::Text(text) => tokens(text)?.len(),
@@ -92,37 +99,48 @@ pub(crate) struct Pictures {
 }
 
 impl Pictures {
-    /// Puts what stands for each picture in the place of its placeholder, one token in `ids`. `tokens` tokenizes texts
-    /// between vectors. `InvalidArgument` if there are fewer or more placeholders than pictures.
+    /// Gives vectors their positions: `ids` have one placeholder for each piece of vectors, or with `spread`, which tokenizes
+    /// texts, one for each picture. `InvalidArgument` if there are fewer or more.
     pub(crate) fn place(
         ids: &[u32],
         placeholder: u32,
         pictures: Vec<Arc<Picture>>,
-        tokens: &dyn Fn(&str) -> Result<Vec<u32>>,
+        spread: Option<Tokens>,
     ) -> Result<(Vec<u32>, Self)> {
-        let (found, given) = (ids.iter().filter(|id| **id == placeholder).count(), pictures.len());
-        if found != given {
-            let places = format!("{found} places for pictures (token {placeholder})");
-            return Err(Error::invalid(format!("the prompt has {places}, and the request has {given} pictures")));
-        }
-        let (mut placed, mut spans, mut which) = (Vec::new(), Vec::<Span>::new(), 0..given);
+        let own = |picture: usize| pictures[picture].plan.pieces.iter().map(move |piece| (picture, piece));
+        let mut pieces = (0..pictures.len()).flat_map(own).peekable();
         let more = pictures.iter().map(|picture| picture.positions()).sum::<usize>();
+        let found = ids.iter().filter(|id| **id == placeholder).count();
+        let wanted = match spread {
+            Some(_) => pictures.len(),
+            None => pieces.clone().filter(|(_, piece)| matches!(piece, Piece::Vectors { .. })).count(),
+        };
+        if found != wanted {
+            return Err(misplaced(found, wanted));
+        }
+        let (mut placed, mut spans, mut first) = (Vec::new(), Vec::<Span>::new(), 0);
         reserve(&mut placed, ids.len() + more, "a prompt")?;
         for id in ids {
-            let Some(picture) = (*id == placeholder).then(|| which.next()).flatten() else {
+            if *id != placeholder {
                 placed.push(*id);
                 continue;
-            };
-            let mut first = 0;
-            for piece in &pictures[picture].plan.pieces {
-                match *piece {
-                    Piece::Text(ref text) => placed.extend(tokens(text)?),
-                    Piece::Vectors { rows, cols } => {
-                        let behind = spans.last().map_or(0, Span::behind_after);
+            }
+            while let Some((picture, piece)) = pieces.next() {
+                match (piece, spread) {
+                    (Piece::Text(text), Some(spread)) => placed.extend(spread(text)?),
+                    (Piece::Text(_), None) => continue,
+                    (Piece::Vectors { rows, cols }, _) => {
+                        let last = spans.last();
+                        let (rows, cols, behind) = (*rows, *cols, last.map_or(0, Span::behind_after));
+                        first = if last.is_some_and(|last| last.picture == picture) { first } else { 0 };
                         spans.push(Span { at: placed.len() as u32, rows, cols, picture, first, behind });
                         placed.resize(placed.len() + (rows * cols) as usize, placeholder);
                         first += rows * cols;
                     }
+                }
+                let more = pieces.peek().is_some_and(|(next, _)| *next == picture);
+                if spread.is_none() || !more {
+                    break;
                 }
             }
         }
@@ -202,7 +220,9 @@ mod tests {
 
     fn picture(key: u64, pieces: Vec<Piece>) -> Arc<Picture> {
         let pixels = Pixels { width: 1, height: 1, rgb: vec![0; 3] };
-        Arc::new(Picture::new(key, Plan { pieces, ..Plan::default() }, pixels))
+        let mut plan = Plan::default();
+        plan.pieces = pieces;
+        Arc::new(Picture::new(key, plan, pixels))
     }
 
     fn vectors(rows: u32, cols: u32) -> Piece {
@@ -213,16 +233,22 @@ mod tests {
         let tiles = vec![Piece::Text("x".into()), vectors(1, 2), Piece::Text("y".into()), vectors(2, 1)];
         let pictures = vec![picture(1, vec![vectors(2, 3)]), picture(2, tiles)];
         let tokens = |text: &str| Ok(vec![u32::from(text.as_bytes()[0])]);
-        Pictures::place(&[5, 9, 6, 9, 7], 9, pictures, &tokens).unwrap()
+        Pictures::place(&[5, 9, 6, 9, 7], 9, pictures, Some(&tokens)).unwrap()
     }
 
     #[test]
     fn pieces_take_the_place_of_placeholders() {
-        let (ids, _) = placed();
+        let (ids, own) = placed();
+        // The same if the texts are there already.
+        let marks = [5, 9, 6, 120, 9, 121, 9, 7];
+        let (again, other) = Pictures::place(&marks, 9, own.pictures.clone(), None).unwrap();
+        assert_eq!(again, ids);
+        let spans = |pictures: &Pictures| format!("{:?}", pictures.spans);
+        assert_eq!(spans(&own), spans(&other));
         assert_eq!(ids, [5, 9, 9, 9, 9, 9, 9, 6, 120, 9, 9, 121, 9, 9, 7]);
         for (ids, found) in [(&[9, 9][..], 2), (&[1], 0)] {
             let one = vec![picture(1, vec![vectors(1, 1)])];
-            let error = Pictures::place(ids, 9, one, &|_| Ok(Vec::new())).err().unwrap();
+            let error = Pictures::place(ids, 9, one, Some(&|_| Ok(Vec::new()))).err().unwrap();
             assert!(error.message.contains(&format!("{found} places for pictures")), "{error}");
         }
     }

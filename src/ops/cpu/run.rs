@@ -8,6 +8,7 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::cap::cap_all;
 use crate::ops::attention::{self, KvWrite};
 use crate::ops::batch::{Outputs, RaggedBatch};
+use crate::ops::blend::Blend;
 use crate::ops::embed::Embed;
 use crate::ops::encode::Encode;
 use crate::ops::experts::Experts;
@@ -72,6 +73,7 @@ impl<'a> Run<'a> {
     pub(super) fn op(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Embed { ids, table, scale, to } => self.embed(*ids, table, *scale, *to),
+            Op::Blend { table, to } => self.blend(table, *to),
             Op::Replace { x, scale } => self.replace(*x, *scale),
             Op::Unfold { x, fold } => self.unfold(*x, fold),
             Op::Linear { input, norm, product, to } => self.linear(input, norm.as_ref(), product, *to),
@@ -93,6 +95,7 @@ impl<'a> Run<'a> {
             | Op::NormParts { .. }
             | Op::NormColumns { .. }
             | Op::Scale { .. }
+            | Op::Average { .. }
             | Op::GatedColumns { .. }
             | Op::SplitGate { .. }
             | Op::Gate { .. }
@@ -131,6 +134,10 @@ impl<'a> Run<'a> {
                 let [x] = self.registers.of([*x])?;
                 on.scale(x.data, [x.rows, x.width], *by);
                 Ok(())
+            }
+            Op::Average { x, parts, to } => {
+                let [x, to] = self.registers.like(*x, *to)?;
+                on.average(x.data, to.dims(), *parts, to.data)
             }
             Op::GatedColumns { gate, inputs, from, activation, to } => {
                 let rows = self.registers.rows(*gate);
@@ -177,6 +184,12 @@ impl<'a> Run<'a> {
         let ids = self.step.ids(ids);
         let [to] = self.registers.made(ids.len(), [], to)?;
         Embed { table, scale, isa: *isa, pool }.run(&ids, to.data)
+    }
+
+    fn blend(&mut self, table: &Matrix, to: Reg) -> Result<()> {
+        let (RaggedBatch { tokens, blends, .. }, CpuOps { pool, isa, .. }) = (self.step.batch, self.ops);
+        let [to] = self.registers.made(tokens.len(), [], to)?;
+        Blend { table, blends, isa: *isa, pool }.run(tokens.len(), to.data)
     }
 
     fn replace(&mut self, x: Reg, scale: f32) -> Result<()> {

@@ -448,6 +448,7 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Absorb { .. } | Op::Expand { .. } => Some("latent attention"),
         Op::Recur { .. } => Some("recurrent layers"),
         Op::Encode { .. } => Some("encoders"),
+        Op::Blend { .. } | Op::Average { .. } => Some("vision towers"),
         Op::Beside { .. } | Op::Shift { .. } => Some("blocks of multi-token prediction"),
         Op::Columns { .. } => Some("EAGLE heads"),
         Op::Head { cap: Some(_), .. } => Some("capped logits"),

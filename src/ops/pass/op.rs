@@ -45,6 +45,11 @@ pub enum Op {
         x: Reg,
         scale: f32,
     },
+    /// Weighted sums of a table's rows (`RaggedBatch::blends`).
+    Blend {
+        table: Matrix,
+        to: Reg,
+    },
     /// Undoes the rotation of rows of a folded table.
     Unfold {
         x: Reg,
@@ -85,6 +90,12 @@ pub enum Op {
     Scale {
         x: Reg,
         by: f32,
+    },
+    /// The average of the `parts` equal parts of a row.
+    Average {
+        x: Reg,
+        parts: usize,
+        to: Reg,
     },
     /// The activation of `gate` times the columns of `inputs` from `from` on.
     GatedColumns {
@@ -280,10 +291,11 @@ impl Op {
     pub(super) fn width(&self, of: &dyn Fn(Reg) -> usize) -> usize {
         let heads = |shape: &AttentionShape| shape.heads * shape.head_dim;
         match self {
-            Self::Embed { table, .. } => table.cols,
+            Self::Embed { table, .. } | Self::Blend { table, .. } => table.cols,
             Self::Linear { product, .. } => product.weights.width(),
             Self::Gated { x, activation, .. } => of(*x) / activation.products(),
             Self::Norm { norm, .. } => norm.weight.len(),
+            Self::Average { x, parts, .. } => of(*x) / parts,
             Self::SplitGate { shape, .. } => shape.qkv(),
             Self::Attention { how, .. } | Self::Encode { how, .. } => heads(&how.shape),
             Self::Absorb { latent, .. } => (latent.shape.heads + 1) * latent.shape.head_dim(),
@@ -314,7 +326,7 @@ impl Op {
         use Role::*;
         match self {
             Self::Check => {}
-            Self::Embed { to, .. } => each(Makes, to),
+            Self::Embed { to, .. } | Self::Blend { to, .. } => each(Makes, to),
             Self::Replace { x, .. }
             | Self::Unfold { x, .. }
             | Self::NormParts { x, .. }
@@ -338,6 +350,7 @@ impl Op {
             }
             Self::Gated { x, to, .. }
             | Self::Norm { x, to, .. }
+            | Self::Average { x, to, .. }
             | Self::Expand { x, to, .. }
             | Self::Experts { x, to, .. }
             | Self::Shift { x, to }
@@ -416,7 +429,7 @@ impl Op {
                 each(Weight::Norm(norm));
             }
             Self::Beside { norms: both, .. } => norms(&mut both.iter()),
-            Self::Embed { table, .. } => each(Weight::Table(table)),
+            Self::Embed { table, .. } | Self::Blend { table, .. } => each(Weight::Table(table)),
             Self::Attention { how, .. } | Self::Append { how, .. } | Self::Encode { how, .. } => {
                 norms(&mut how.norms.iter().flatten().take(if how.shared { 1 } else { 2 }));
                 how.sinks.iter().for_each(|sinks| each(Weight::Sinks(sinks)));
@@ -435,6 +448,7 @@ impl Op {
             | Self::Unfold { .. }
             | Self::Gated { .. }
             | Self::Scale { .. }
+            | Self::Average { .. }
             | Self::GatedColumns { .. }
             | Self::SplitGate { .. }
             | Self::Gate { .. }

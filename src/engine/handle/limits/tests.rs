@@ -324,7 +324,7 @@ fn only_texts_to_embed_end_with_eos() {
         tokenizer,
         chat: None,
         pair: None,
-        sight: None,
+        eyes: None,
     };
     let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
         limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)

@@ -1,8 +1,11 @@
-//! The pictures of living requests, by hashes.
+//! How an engine sees pictures, and those of its living requests by their hashes.
 
 use super::pictures::Picture;
 use crate::base::sync::Mutex;
-use crate::engine::api;
+use crate::engine::api::{self, EngineConfig};
+use crate::model::{Loaded, Sight};
+use crate::ops::OpSet;
+use crate::picture::Processor;
 use siphasher::sip::SipHasher24;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -10,6 +13,36 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use xxhash_rust::xxh64::xxh64;
+
+/// What an engine sees with.
+pub(in crate::engine) struct Eyes {
+    pub sight: Arc<Sight>,
+    /// That of the model, for pictures as large as the engine takes them.
+    pub processor: Processor,
+    pub known: KnownPictures,
+}
+
+impl Eyes {
+    /// `None`: pictures are refused.
+    pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded, on_device: bool) -> Option<Self> {
+        let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && !on_device)?;
+        let processor = sight.processor.clone().bounded(config.picture_tokens);
+        let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
+        let known = KnownPictures::new(config.cache_path.as_deref(), maker);
+        Some(Self { sight: sight.clone(), processor, known })
+    }
+
+}
+
+/// Upper bound of scratch bytes for a picture, on the CPU.
+pub(in crate::engine) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
+    let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
+    let processor = sight.processor.clone().bounded(config.picture_tokens);
+    let patches = processor.most_patches();
+    let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
+    sight.tower.workspace_bytes(ops, patches).saturating_add(own)
+}
 
 /// The file with the key of hashes, beside prefixes on disk: their contents have these hashes.
 const KEY_FILE: &str = "pictures.key";
@@ -18,15 +51,17 @@ const KEY_FILE: &str = "pictures.key";
 /// hash could have another's answered for his own.
 pub(in crate::engine) struct KnownPictures {
     key: [u64; 2],
+    /// Other vectors come of another tower, or of pictures that are prepared in another way.
+    maker: u64,
     living: Mutex<HashMap<u64, Weak<Picture>>>,
 }
 
 impl KnownPictures {
     /// `folder`: that of prefixes on disk, if there is one. Without a key in a file there, its prefixes with pictures are
     /// not found by later processes.
-    pub(in crate::engine) fn new(folder: Option<&str>) -> Self {
+    fn new(folder: Option<&str>, maker: u64) -> Self {
         let key = folder.and_then(|folder| kept_key(Path::new(folder))).unwrap_or_else(random_key);
-        Self { key, living: Mutex::default() }
+        Self { key, maker, living: Mutex::default() }
     }
 
     pub(in crate::engine) fn hash(&self, picture: &api::Picture) -> u64 {
@@ -35,6 +70,7 @@ impl KnownPictures {
             api::Picture::Encoded(bytes) => ([0, 0], bytes),
             api::Picture::Pixels { width, height, rgb } => ([*width, *height], rgb),
         };
+        hash.write_u64(self.maker);
         size.into_iter().for_each(|side| hash.write_u32(side));
         hash.write(bytes);
         hash.finish()
