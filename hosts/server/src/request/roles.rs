@@ -59,7 +59,10 @@ impl Manners {
                 && takes(&["user", "system"]),
             users_in_a_row: takes(&["user", "user"]),
             lone_results: takes(&["user", "tool"]),
-            seen_results: !model.info().sees || shows_results(model),
+            seen_results: !model.info().sees
+                || shows_results(&|messages| {
+                    model.chat_format(&bn::Chat::Json(json!({ "messages": messages }).to_string())).ok()
+                }),
         }
     }
 
@@ -112,27 +115,28 @@ impl Manners {
     }
 }
 
-/// Whether the template puts the same for a picture of a tool's result as for a user's.
-fn shows_results(model: &bn::Model) -> bool {
-    let form = |user: Value, result: Value| {
+/// Whether the template, by which `format` renders messages, puts the same for a picture of a tool's result as for a
+/// user's.
+fn shows_results(format: &dyn Fn(&Value) -> Option<String>) -> bool {
+    let form = |user: &Value, result: &Value| {
         let call = json!({"id": "abcdefgh1", "type": "function", "function": {"name": "f", "arguments": {}}});
-        let messages = json!([
+        format(&json!([
             {"role": "user", "content": user},
             {"role": "assistant", "content": "", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "abcdefgh1", "content": result},
-        ]);
-        model.chat_format(&bn::Chat::Json(json!({ "messages": messages }).to_string())).ok()
+        ]))
     };
-    let said = |sign: &str| json!([{"type": "text", "text": format!("zq{sign}zq")}]);
-    let seen = |sign: &str| json!([{"type": "text", "text": format!("zq{sign}zq")}, {"type": "image"}]);
-    let asked = form(said("0"), said("1")).zip(form(seen("0"), said("1")));
-    let Some(((plain, shown), result)) = asked.zip(form(said("0"), seen("1"))) else { return false };
-    let rest = |text: &str, sign: &str| text.split_once(sign).map(|(_, rest)| rest.to_owned());
-    let picture = rest(&shown, "zq0zq").zip(rest(&plain, "zq0zq")).and_then(|(shown, plain)| {
-        shown.strip_suffix(plain.as_str()).filter(|picture| !picture.is_empty()).map(str::to_owned)
-    });
-    let after = rest(&plain, "zq1zq").zip(rest(&result, "zq1zq"));
-    picture.zip(after).is_some_and(|(picture, (plain, result))| result == picture + &plain)
+    let seen = |text: &str| json!([{"type": "text", "text": text}, {"type": "image"}]);
+    let (asked, found) = ("zq0zq", "zq1zq");
+    let shown = || {
+        let plain = form(&asked.into(), &found.into())?;
+        let (head, tail) = plain.split_once(asked)?;
+        let shown = form(&seen(asked), &found.into())?;
+        let picture = shown.strip_prefix(head)?.strip_prefix(asked)?.strip_suffix(tail)?;
+        let wanted = plain.replacen(found, &format!("{found}{picture}"), 1);
+        Some(!picture.is_empty() && form(&asked.into(), &seen(found))? == wanted)
+    };
+    shown().unwrap_or(false)
 }
 
 /// Moves pictures of results into a user's message behind them.
@@ -228,6 +232,32 @@ mod tests {
         assert_eq!(arranged(Manners::default(), &given), said(&given));
         let spelled = [(User, "a\n\n[result]\nb"), (Assistant, "c"), (User, "[result]\nd")];
         assert_eq!(arranged(STRICT, &given), said(&spelled));
+    }
+
+    #[test]
+    fn templates_show_pictures_of_results_or_do_not() {
+        let rendered = |messages: &Value, sees: &dyn Fn(&str) -> bool| {
+            let mut out = String::new();
+            for message in messages.as_array().unwrap() {
+                let role = message["role"].as_str().unwrap();
+                out += &format!("<{role}>");
+                match message["content"].as_array() {
+                    Some(parts) if sees(role) => {
+                        parts.iter().for_each(|part| out += part["text"].as_str().unwrap_or("<image>"));
+                    }
+                    Some(parts) => out += &json!(parts).to_string(),
+                    None => out += message["content"].as_str().unwrap(),
+                }
+                out += "</>";
+            }
+            Some(out)
+        };
+        assert!(shows_results(&|messages| rendered(messages, &|_| true)));
+        assert!(!shows_results(&|messages| rendered(messages, &|role| role == "user")));
+        assert!(!shows_results(&|messages| rendered(messages, &|_| false)));
+        let blind = |messages: &Value| rendered(messages, &|_| true).map(|text| text.replace("<image>", ""));
+        assert!(!shows_results(&blind));
+        assert!(!shows_results(&|_| None));
     }
 
     #[test]
