@@ -141,7 +141,11 @@ impl Checkpoint for HfTower {
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
         let (data, info, at) = self.find(tensor)?;
-        at.shape(info, &[len])?;
+        match *info.shape {
+            // A number by itself.
+            [] if len == 1 => {}
+            _ => at.shape(info, &[len])?,
+        }
         Ok(floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?.into())
     }
 
@@ -243,11 +247,10 @@ impl Keys<'_> {
         if self.vision.sizes("deepstack_visual_indexes")?.is_some_and(|layers| !layers.is_empty()) {
             return Err(self.vision.unsupported("deepstack_visual_indexes", WHY));
         }
-        for key in ["use_clipped_linears", "standardize"] {
-            if self.vision.flag(key)? == Some(true) {
-                return Err(self.vision.unsupported(key, WHY));
-            }
-        }
+        // Read off the tensors.
+        ["use_clipped_linears", "standardize"]
+            .into_iter()
+            .try_for_each(|key| self.vision.flag(key).map(drop))?;
         if self.whole.float("vision_feature_layer")?.is_some_and(|layer| layer != -1.0) {
             return Err(self
                 .whole
