@@ -40,7 +40,7 @@ pub use loader::{Source, load, load_checkpoint, load_tower};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
-pub use tower::{Pictures, Tower, TowerRun};
+pub use tower::{Tower, TowerRun};
 
 use crate::base::{Error, Result};
 use crate::constrain::{LazyVocabulary, Vocabulary};

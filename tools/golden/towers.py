@@ -185,7 +185,20 @@ def gemma4_config(**changes):
 SIGLIP = {"hidden_size": 36, "intermediate_size": 52, "num_hidden_layers": 3, "num_attention_heads": 3, "patch_size": 4}
 LLAMA = {"model_type": "llama"}
 LFM2 = {"model_type": "lfm2", "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False}
-PREPROCESSOR = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.25, 0.5]}
+COLORS = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.25, 0.5]}
+# preprocessor_config.json by the name's beginning, and what processor_config.json has.
+PROCESSORS = {
+    "qwen35": (
+        {"image_processor_type": "Qwen2VLImageProcessorFast", "patch_size": 4, "temporal_patch_size": 2, "merge_size": 2}
+        | {"size": {"shortest_edge": 256, "longest_edge": 4096}},
+        {},
+    ),
+    "gemma3": ({"size": {"height": 24, "width": 24}}, {"image_seq_length": 9}),
+    "smolvlm": ({"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}, {}),
+    "mistral3": ({"size": {"longest_edge": 64}}, {"patch_size": 4, "spatial_merge_size": 2}),
+    "lfm2vl": ({"encoder_patch_size": 16, "min_image_tokens": 4, "max_image_tokens": 16, "tile_size": 128}, {}),
+    "gemma4": ({"patch_size": 4, "max_soft_tokens": 70}, {}),
+}
 
 # The configuration, the reference, the pictures' grids, what it covers, and the types of mmproj files.
 CASES = {
@@ -296,7 +309,10 @@ def save(name, model):
     for stray in ("generation_config.json",):
         if os.path.exists(os.path.join(folder, stray)):
             os.remove(os.path.join(folder, stray))
-    files = {"preprocessor_config.json": PREPROCESSOR | ({"image_seq_length": 9} if name == "gemma3" else {})}
+    image, processor = PROCESSORS[name.split("-")[0]]
+    files = {"preprocessor_config.json": COLORS | image}
+    if processor:
+        files["processor_config.json"] = processor
     if name == "mistral3":
         files["tokenizer_config.json"] = {"added_tokens_decoder": {"61": {"content": "[IMG_BREAK]"}}}
     for file, contents in files.items():

@@ -4,15 +4,16 @@ use super::Reader;
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::kernels::{DType, Matrix};
 use crate::model::tower::family::{Merge, Positions, ProjectorNorm, Rotation, Width};
-use crate::model::tower::{Embedding, PictureKeys, Tower, TowerConfig};
+use crate::model::tower::{Embedding, Tower, TowerConfig};
 use crate::ops::pass::{Attend, Op, Pass, Product, Program, Reg};
 use crate::ops::{Norm, Projections};
+use crate::picture::Processor;
 use std::sync::Arc;
 
 const IMAGE_BREAK: &str = "v.token_embd.img_break";
 
 impl Reader<'_> {
-    pub(crate) fn tower(mut self, c: TowerConfig, pictures: Option<PictureKeys>) -> Result<Tower> {
+    pub(crate) fn tower(mut self, c: TowerConfig, processor: Processor) -> Result<Tower> {
         let mut programs = Vec::new();
         reserve(&mut programs, c.layers + 2, "a tower")?;
         programs.push(self.patches(&c)?);
@@ -24,7 +25,7 @@ impl Reader<'_> {
         let beside = |name: &str| name.starts_with("a.") || name.starts_with("mm.a.") || name == IMAGE_BREAK;
         self.all_used(&beside)?;
         let other_bytes = self.files.other_bytes();
-        Ok(Tower::new(c, programs, pictures, other_bytes))
+        Ok(Tower::new(c, programs, processor, other_bytes))
     }
 
     /// The embedding of patches.
