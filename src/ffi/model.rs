@@ -318,7 +318,7 @@ impl bn_model_info {
             embedding_size: facts.hidden_size as u64,
             pooling: facts.pooling as u32,
             sees: i32::from(loaded.sight.is_some()),
-            picture_tokens: loaded.sight.as_ref().map_or(0, |sight| sight.processor.most_tokens()),
+            picture_tokens: loaded.sight.as_ref().map_or(0, |sight| sight.tower.processor().most_tokens()),
             has_chat_template: i32::from(loaded.chat.is_some()),
             sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
                 | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())

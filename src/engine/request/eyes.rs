@@ -27,7 +27,7 @@ impl Eyes {
     /// `None`: pictures are refused.
     pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
         let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
-        let processor = sight.processor.clone().bounded(config.picture_tokens as u32);
+        let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
         let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
         let known = KnownPictures::new(config.cache_path.as_deref(), maker);
         Some(Self { sight: sight.clone(), processor, known })
@@ -37,7 +37,7 @@ impl Eyes {
 /// Upper bound of scratch bytes for a picture, on the CPU.
 pub(in crate::engine) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
     let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
-    let processor = sight.processor.clone().bounded(config.picture_tokens as u32);
+    let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
     let patches = processor.most_patches();
     let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
     sight.tower.workspace_bytes(ops, patches).saturating_add(own)
