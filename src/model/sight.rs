@@ -59,7 +59,9 @@ impl Sight {
             Family::Idefics3 { .. } | Family::Pixtral { .. } | Family::Lfm2(_) => false,
             // Their pictures' rows see each other in both directions.
             Family::Gemma3 { .. } | Family::Gemma4 { .. } => {
-                return Err(Error::unsupported("the model has a tower, and pictures of Gemma are not taken yet"));
+                return Err(Error::unsupported(
+                    "the model has a tower, and pictures of Gemma are not taken yet",
+                ));
             }
         };
         if tower.width() != facts.hidden_size {
@@ -69,7 +71,9 @@ impl Sight {
             )));
         }
         if by_grid && !facts.axes {
-            return Err(Error::unsupported("the model has a tower, and does not rotate by lines and columns"));
+            return Err(Error::unsupported(
+                "the model has a tower, and does not rotate by lines and columns",
+            ));
         }
         let text = tower.processor().placeholder();
         let token = tower.token().or_else(|| tokenizer?.control_token(text));
