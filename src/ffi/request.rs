@@ -201,6 +201,7 @@ pub struct bn_request_params {
     /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
     /// stand for a picture. Copied.
     pub pictures: *const bn_picture,
+    /// At most `BN_MAX_PICTURES`.
     pub pictures_count: usize,
 }
 
@@ -265,14 +266,14 @@ impl bn_request_params {
             guard::count(name, count, BN_MAX_STOPS as usize)?;
         }
         // SAFETY: the caller's promise.
-        let (stop_tokens, prompt, stop_strings) = unsafe {
+        let (stop_tokens, prompt, stop_strings, session) = unsafe {
             let tokens = guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count)?;
             let strings = guard::texts("stop_strings", self.stop_strings, self.stop_strings_count)?;
-            (tokens, self.prompt()?, strings)
+            (tokens, self.prompt()?, strings, guard::optional_text("session", self.session)?)
         };
         Ok(RequestParams {
             prompt,
-            // SAFETY: the caller's promise.
+            // SAFETY (of all below): the caller's promise.
             pictures: unsafe { pictures(self.pictures, self.pictures_count) }?,
             embedding,
             max_new_tokens: self.max_new_tokens,
@@ -300,8 +301,7 @@ impl bn_request_params {
             priority: self.priority()?,
             cache: !has(BN_REQUEST_NO_CACHE),
             cache_salt: self.cache_salt,
-            // SAFETY: the caller's promise.
-            session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
+            session: session.map(Cow::Borrowed),
             trace: self.trace.as_engine()?,
             adapter: self.adapter()?,
             scores: self.scores()?,

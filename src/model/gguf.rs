@@ -248,7 +248,6 @@ impl<'a> Keys<'a> {
         attention.value_eps = Some(rms_eps).filter(|_| self.family.global_heads);
         let global = self.global(&attention, layers)?;
         let dense = self.dense_first()?;
-        self.names.within(DENSE_FIRST, dense, 0..=*LAYERS.end())?;
         let experts = if dense < layers { self.experts()? } else { None };
         let dims = [global.as_ref().unwrap_or(&attention).head_dim, attention.head_dim];
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
@@ -471,7 +470,8 @@ impl<'a> Keys<'a> {
     /// The number of dense layers before the sparse ones.
     fn dense_first(&self) -> Result<usize> {
         let default = self.family.experts.and_then(|experts| experts.dense_first);
-        default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))
+        let dense = default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))?;
+        self.names.within(DENSE_FIRST, dense, 0..=*LAYERS.end()).map(|()| dense)
     }
 
     /// In llama.cpp's numbers. 0 means that hidden states are not pooled.

@@ -12,7 +12,7 @@ use super::options::LoadOptions;
 use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
 use super::score::{self, ScoreRows};
-use super::sight;
+use super::sight::Sight;
 use super::tower::Tower;
 use super::{DecoderConfig, Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
@@ -142,7 +142,7 @@ pub fn load(
     };
     let mut loaded = opened(&*files, options, pool, log, progress)?;
     let (facts, tokenizer) = (loaded.model.facts(), loaded.tokenizer.as_deref());
-    let sight = sight::load(source, options, facts, tokenizer, pool, log, progress)?;
+    let sight = sight(source, options, facts, tokenizer, pool, log, progress)?;
     loaded.sight = sight.map(Arc::new);
     Ok(loaded)
 }
@@ -244,6 +244,45 @@ pub fn load_tower(
     let size = format!("{parameters} parameters, {layers} layers of {hidden_size}");
     log(INFO, &format!("loaded the vision tower of {name} ({architecture}), {size}"));
     Ok(Some(tower))
+}
+
+/// Loads the tower of a model with these facts, if it has one. A tower of its own file has to fit; a folder's that is not
+/// read is named in the log. A folder that does not say how pictures are prepared sees none.
+fn sight(
+    source: &Source,
+    options: &LoadOptions,
+    facts: &Facts,
+    tokenizer: Option<&Tokenizer>,
+    pool: &Pool,
+    log: &dyn Fn(u32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Option<Sight>> {
+    let folder = matches!(source, Source::File(path) if Path::new(path).is_dir());
+    let mut open = |source: &Source| {
+        let tower = load_tower(source, options.max_weight_bytes, pool, log, progress)?;
+        tower.map(|tower| Sight::new(tower, facts, tokenizer)).transpose()
+    };
+    match &options.pictures {
+        Some(_) if folder => {
+            Err(Error::invalid("pictures_path is set, and a folder has its tower among its own files"))
+        }
+        Some(path) => open(&Source::File(path.clone()))
+            .map_err(|error| Error::new(error.status, format!("pictures_path: {}", error.message))),
+        None if folder && !facts.encodes && says_of_pictures(source) => open(source).or_else(|error| match error.status {
+            Status::Unsupported => {
+                log(WARN, &format!("pictures are refused: {error}"));
+                Ok(None)
+            }
+            _ => Err(error),
+        }),
+        None => Ok(None),
+    }
+}
+
+/// Whether a folder has a file on how pictures are prepared.
+fn says_of_pictures(source: &Source) -> bool {
+    let Source::File(path) = source else { return false };
+    ["preprocessor_config.json", "processor_config.json"].iter().any(|name| Path::new(path).join(name).exists())
 }
 
 /// Like `load`, for files that are already open.

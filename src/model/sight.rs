@@ -1,14 +1,10 @@
 //! What a decoder needs to see pictures.
 
-use super::options::LoadOptions;
+use super::facts::Facts;
 use super::tower::Tower;
-use super::{Facts, Source, load_tower};
-use crate::base::log::WARN;
-use crate::base::{Error, Result, Status};
-use crate::kernels::Pool;
+use crate::base::{Error, Result};
 use crate::picture::Family;
 use crate::text::Tokenizer;
-use std::path::Path;
 
 /// The tower of a decoder, and how it stands in prompts.
 pub struct Sight {
@@ -19,41 +15,8 @@ pub struct Sight {
     pub by_grid: bool,
 }
 
-/// Loads the tower of a model with these facts, if it has one. A tower of its own file has to fit; a folder's that is not
-/// read is named in the log.
-pub(super) fn load(
-    source: &Source,
-    options: &LoadOptions,
-    facts: &Facts,
-    tokenizer: Option<&Tokenizer>,
-    pool: &Pool,
-    log: &dyn Fn(u32, &str),
-    progress: &mut dyn FnMut(f32, &str) -> bool,
-) -> Result<Option<Sight>> {
-    let folder = matches!(source, Source::File(path) if Path::new(path).is_dir());
-    let mut open = |source: &Source| {
-        let tower = load_tower(source, options.max_weight_bytes, pool, log, progress)?;
-        tower.map(|tower| Sight::new(tower, facts, tokenizer)).transpose()
-    };
-    match &options.pictures {
-        Some(_) if folder => {
-            Err(Error::invalid("pictures_path is set, and a folder has its tower among its own files"))
-        }
-        Some(path) => open(&Source::File(path.clone()))
-            .map_err(|error| Error::new(error.status, format!("pictures_path: {}", error.message))),
-        None if folder && !facts.encodes => open(source).or_else(|error| match error.status {
-            Status::Unsupported => {
-                log(WARN, &format!("pictures are refused: {error}"));
-                Ok(None)
-            }
-            _ => Err(error),
-        }),
-        None => Ok(None),
-    }
-}
-
 impl Sight {
-    fn new(tower: Tower, facts: &Facts, tokenizer: Option<&Tokenizer>) -> Result<Self> {
+    pub(super) fn new(tower: Tower, facts: &Facts, tokenizer: Option<&Tokenizer>) -> Result<Self> {
         let by_grid = match tower.processor().family {
             Family::Qwen { .. } => true,
             Family::Idefics3 { .. } | Family::Pixtral { .. } | Family::Lfm2(_) => false,

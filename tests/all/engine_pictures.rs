@@ -43,7 +43,7 @@ struct Sequence {
 const VOCAB: usize = 64;
 
 fn all() -> Golden {
-    let bytes = std::fs::read("tests/golden/towers/seeing.json").unwrap();
+    let bytes = std::fs::read("tests/golden/seeing/index.json").unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
 
@@ -92,7 +92,7 @@ fn requests(golden: &Case) -> Vec<RequestParams<'static>> {
 #[test]
 fn log_probabilities_are_those_of_transformers() {
     let golden = all();
-    let values: Vec<f32> = std::fs::read("tests/golden/towers/seeing.f32")
+    let values: Vec<f32> = std::fs::read("tests/golden/seeing/logits.f32")
         .unwrap()
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
@@ -346,7 +346,7 @@ fn a_tower_in_a_file_beside_the_model_sees_the_same() {
     let copy = Copy::of_folder("towers", "qwen35");
     for (name, from, to) in [
         ("config.json", "\"max_position_embeddings\": 128", "\"max_position_embeddings\": 2048"),
-        ("preprocessor_config.json", "1024", "16777216"),
+        ("preprocessor_config.json", "4096", "16777216"),
         ("preprocessor_config.json", "256", "65536"),
     ] {
         let text = String::from_utf8(copy.read(name)).unwrap();

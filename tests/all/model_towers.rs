@@ -7,7 +7,7 @@ use bn_engine::base::{Bytes, Result, Status};
 use bn_engine::kernels::{Pool, available};
 use bn_engine::model::{Source, Tower, load_tower};
 use bn_engine::ops::{CpuOps, OpSet};
-use bn_engine::picture::Grid;
+use bn_engine::picture::{Grid, Normalize, Pixels};
 use serde_json::{Value, json as object};
 
 const TOWERS: &str = "tests/golden/towers";
@@ -220,6 +220,36 @@ fn patches_that_do_not_fit_are_refused() {
     assert_eq!(error.status, Status::Internal);
 }
 
+/// From pixels to soft tokens: what a tower's own processor makes fits the tower, and the plan says how many there are.
+#[test]
+fn pictures_become_as_many_soft_tokens_as_their_plans_say() {
+    for case in cases() {
+        let tower = open(&case.path);
+        assert_eq!(tower.processor().patch_len(), tower.patch_len(), "{}", case.name);
+        for (width, height) in [(31, 47), (90, 20)] {
+            let rgb = (0..width * height * 3).map(|i| (i * 37 % 251) as u8).collect();
+            let pixels = Pixels::new(width, height, rgb).expect("pixels");
+            let plan = tower.processor().plan(width, height).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let tokens: usize = plan.grids.iter().map(|grid| tower.soft_tokens(*grid)).sum();
+            assert_eq!(tokens, plan.vectors(), "{}", case.name);
+            // Files of tiny towers have the sizes of real ones where the format has no key.
+            if plan.patches() > 1000 {
+                continue;
+            }
+            let mut rows = Vec::new();
+            tower.processor().prepare(&pixels, &plan, &mut rows).expect("rows");
+            let (given, mut out) = ([(&rows[..], &plan.grids[..])], Vec::new());
+            let run = tower.forward(&ops(2), &given, &mut || false, &mut out);
+            match run {
+                Err(e) if e.message.contains("positions") => assert!(case.name.starts_with("gemma4"), "{e}"),
+                other => other.unwrap_or_else(|e| panic!("{}: {e}", case.name)),
+            }
+            assert!(out.is_empty() || out.len() == tokens * tower.width(), "{}", case.name);
+            assert!(out.iter().all(|x| x.is_finite()), "{}", case.name);
+        }
+    }
+}
+
 #[test]
 fn facts_and_keys() {
     let tower = open(&format!("{TOWERS}/qwen35"));
@@ -227,11 +257,14 @@ fn facts_and_keys() {
     let facts = tower.facts();
     assert_eq!(tower.token(), Some(60));
     assert_eq!((facts.layers, facts.hidden_size, facts.heads, facts.ffn_size), (3, 36, 3, 52));
+    assert_eq!((tower.processor().patch_len(), tower.processor().merge), (96, 2));
     let small = tower.workspace_bytes(&ops(1), 4);
     assert!(small < tower.workspace_bytes(&ops(1), 400));
     let file = open(&format!("{TOWERS}/qwen35-f32.gguf"));
     assert_eq!(file.token(), None);
-    assert_eq!(file.processor().patch_len(), tower.patch_len());
+    let processor = file.processor();
+    let normalize = Normalize { mean: [0.5, 0.4, 0.3], std: [0.2, 0.25, 0.5] };
+    assert_eq!((processor.patch, processor.merge, processor.normalize), (4, 2, Some(normalize)));
     // Folders of models without a tower have none.
     let path = root().join("tests/golden/models/qwen3").to_string_lossy().into_owned();
     let pool = Pool::new(1).expect("a pool");

@@ -1,4 +1,4 @@
-"""Whole models that see, on pictures: tests/golden/towers/seeing.json and .f32, by the folders that towers.py makes.
+"""Whole models that see, on pictures: tests/golden/seeing/, by the folders that towers.py makes.
 
   python seeing.py
 
@@ -22,8 +22,9 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText
 
 FOLDER = os.path.join(ROOT, "tests", "golden", "towers")
+OUT = os.path.join(ROOT, "tests", "golden", "seeing")
 LETTERS = {c: n for n, c in enumerate("abcdefghijklmnopqrstuvwxyz :.\n", 3)}
-TILES = [f"row_{row}_col_{col}" for row in (1, 2) for col in (1, 2)]
+TILES = [f"row_{row}_col_{col}" for row in range(1, 5) for col in range(1, 5)]
 CASES = [
     {
         "model": "qwen35",
@@ -44,7 +45,7 @@ CASES = [
         "keep": ["pixel_values", "pixel_attention_mask"],
         "place": "<image>",
         "controls": {"<image>": 60, "<fake_token_around_image>": 57, "<global-img>": 56}
-        | {f"<{tile}>": 50 + n for n, tile in enumerate(TILES)},
+        | {f"<{tile}>": 33 + n for n, tile in enumerate(TILES)},
         "sequences": [("ab<image>cde", [(60, 40)]), ("f<image>gh", [(30, 64)])],
     },
     {
@@ -61,7 +62,7 @@ CASES = [
         "keep": ["pixel_values", "spatial_shapes", "pixel_attention_mask"],
         "place": "<image>",
         "controls": {"<image>": 60, "<|image_start|>": 57, "<|image_end|>": 56, "<|img_thumbnail|>": 55}
-        | {f"<|img_{tile}|>": 50 + n for n, tile in enumerate(TILES)},
+        | {f"<|img_{tile}|>": 33 + n for n, tile in enumerate(TILES)},
         "sequences": [("ab<image>cde", [(60, 90)]), ("f<image>gh", [(200, 130)])],
     },
 ]
@@ -126,8 +127,8 @@ def main():
         rows.append(logits)
         controls = sorted(case["controls"].items(), key=lambda item: item[1])
         made.append({"model": f"tests/golden/towers/{case['model']}", "controls": controls, "sequences": sequences})
-    np.concatenate(rows).astype("<f4").tofile(os.path.join(FOLDER, "seeing.f32"))
-    with open(os.path.join(FOLDER, "seeing.json"), "w") as file:
+    np.concatenate(rows).astype("<f4").tofile(os.path.join(OUT, "logits.f32"))
+    with open(os.path.join(OUT, "index.json"), "w") as file:
         json.dump({"tolerance": 1e-4, "source": f"transformers, {VERSIONS}", "cases": made}, file, indent=1)
         file.write("\n")
 

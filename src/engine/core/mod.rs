@@ -587,6 +587,7 @@ use branches::Branches;
 use deadlines::Deadlines;
 use disk::Tier;
 use drafts::Drafting;
+use end::{all_ended, seqs_of};
 use idle::{Idle, Released};
 use pictures::Sight;
 use sampling::{Draw, Sampling, draw_there};
@@ -595,22 +596,3 @@ use states::push_state;
 
 #[cfg(test)]
 mod checks;
-
-fn seqs_of(entries: &[PlanEntry]) -> impl Iterator<Item = SeqId> {
-    entries.iter().map(|entry| entry.seq)
-}
-
-/// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(
-    shared: &Shared,
-    thread: usize,
-    sequences: &mut Sequences,
-    seqs: impl IntoIterator<Item = SeqId>,
-) -> bool {
-    shared.hub.ends(thread, &mut |which| match which {
-        None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
-        Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
-    });
-    let now = now_ns();
-    !seqs.into_iter().any(|seq| sequences.lives(seq, now))
-}

@@ -112,8 +112,7 @@ impl Engine {
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;
-        (sequence.second, sequence.decider) = (second, decider);
-        sequence.pictures = pictures.map(Arc::new);
+        (sequence.second, sequence.decider, sequence.pictures) = (second, decider, pictures.map(Arc::new));
         sequence.drawing.forbid(limits.bad_words(params)?);
         sequence.writer.answer = answer;
         // With a constraint, the grammar decides when end tokens are allowed.
