@@ -45,7 +45,8 @@ class Seeing(unittest.TestCase):
 
     def messages(self, *messages):
         data = self.server.ok("/v1/messages", {"model": "see", "messages": list(messages), "max_tokens": 12, **SURE})
-        return data["content"][0]["text"], data["usage"]["input_tokens"]
+        usage = data["usage"]
+        return data["content"][0]["text"], usage["input_tokens"] + usage["cache_read_input_tokens"]
 
     def refused(self, path, body, words):
         status, data = self.server.post(path, body)
