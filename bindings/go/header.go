@@ -235,7 +235,7 @@ type bn_engine_config struct {
 	cache_path           bn_string
 	cache_bytes          uint64
 	host_cache_bytes     uint64
-	picture_tokens       uint32
+	picture_tokens       uint64
 }
 
 type bn_chat_message struct {
@@ -502,6 +502,7 @@ type bn_model_info struct {
 	min_p              float32
 	repetition_penalty float32
 	sees               int32
+	picture_tokens     uint32
 }
 
 type bn_kv_event struct {

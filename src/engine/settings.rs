@@ -134,7 +134,7 @@ macro_rules! settings {
                 /// The most positions that a picture takes in a prompt, 0 to 65536, default 4096. The model's
                 /// own bound counts if it is lower. Larger pictures are made smaller. Memory for one of this
                 /// size is set aside. 0: pictures are refused.
-                picture_tokens: u32 = 4096, 0..=65_536;
+                picture_tokens: u64 = 4096, 0..=65_536;
             }
         }
     };

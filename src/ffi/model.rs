@@ -275,6 +275,9 @@ pub struct bn_model_info {
     pub repetition_penalty: f32,
     /// 1 if it sees pictures.
     pub sees: i32,
+    /// The most positions of a picture by the model's own bound, before
+    /// `bn_engine_config.picture_tokens`. 0: it sees none.
+    pub picture_tokens: u32,
 }
 
 grown!(
@@ -282,7 +285,7 @@ grown!(
         struct_size, has_tokenizer, has_chat_template, encodes, scores_pairs, pooling, architecture,
         name, vocab_size, context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size,
         embedding_size, parameters, weight_bytes, end_tokens, end_tokens_count, bos_token,
-        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty, sees,
+        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty, sees, picture_tokens,
     },
     architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
     pooling: BN_POOLING_LAST
@@ -315,6 +318,7 @@ impl bn_model_info {
             embedding_size: facts.hidden_size as u64,
             pooling: facts.pooling as u32,
             sees: i32::from(loaded.sight.is_some()),
+            picture_tokens: loaded.sight.as_ref().map_or(0, |sight| sight.tower.processor().most_tokens()),
             has_chat_template: i32::from(loaded.chat.is_some()),
             sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
                 | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())

@@ -40,7 +40,9 @@ impl bn_picture {
         let pixels = u64::from(width) * u64::from(height);
         if pixels.checked_mul(3) != Some(data.len() as u64) {
             let len = data.len();
-            return Err(Error::invalid(format!("{name}: {len} bytes for {width} x {height} pixels of 3 bytes")));
+            return Err(Error::invalid(format!(
+                "{name}: {len} bytes for {width} x {height} pixels of 3 bytes"
+            )));
         }
         Ok(Picture::Pixels { width, height, rgb: Cow::Borrowed(data) })
     }

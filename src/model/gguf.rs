@@ -312,7 +312,8 @@ impl<'a> Keys<'a> {
     /// The axes of pairs, which only pictures tell apart.
     fn axes(&self) -> Result<Option<Axes>> {
         let sections = self.find::<Vec<i32>>(SECTIONS)?.filter(|_| self.family.rope_sections);
-        let sizes = |list: Vec<i32>| list.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
+        let sizes =
+            |list: Vec<i32>| list.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
         Ok(sections.and_then(sizes).and_then(|sections| super::rope::axes(&sections)))
     }
 

@@ -197,7 +197,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
         return Err(Error::unsupported("drafter_path is set, and builtin:echo has no hidden states"));
     }
     if options.pictures.is_some() && matches!(source, Source::Echo(_) | Source::Embedded) {
-        return Err(Error::unsupported("pictures_path is set, and the model inside the library sees nothing"));
+        return Err(Error::unsupported(
+            "pictures_path is set, and the model inside the library sees nothing",
+        ));
     }
     if options.skip_zeros && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));
@@ -225,14 +227,15 @@ pub fn load_tower(
 ) -> Result<Option<Tower>> {
     let warn = |message: &str| log(WARN, message);
     let of_gguf = |gguf: Gguf, progress: &mut dyn FnMut(f32, &str) -> bool| {
-        let (config, pictures) = read_mmproj(&gguf, &warn)?;
-        Reader::new(&gguf, max_weight_bytes, pool, progress).tower(config, Some(pictures))
+        let (config, processor) = read_mmproj(&gguf, &warn)?;
+        Reader::new(&gguf, max_weight_bytes, pool, progress).tower(config, processor)
     };
     let tower = match source {
         Source::Embedded | Source::Echo(_) => return Ok(None),
         Source::File(path) if Path::new(path).is_dir() => {
             let Some(files) = HfTower::open(path)? else { return Ok(None) };
-            Reader::new(&files, max_weight_bytes, pool, progress).tower(files.tower(&warn), None)?
+            Reader::new(&files, max_weight_bytes, pool, progress)
+                .tower(files.tower(&warn), files.processor()?)?
         }
         Source::File(path) => of_gguf(Gguf::open(path)?, progress)?,
         Source::Memory { bytes, what } => of_gguf(Gguf::from_bytes(bytes.clone(), what)?, progress)?,

@@ -3,6 +3,8 @@
 use super::processor::{Family, Grid, Lfm2, Piece, Plan, Processor, Resized};
 use crate::base::{Error, Result};
 
+/// Pixels of an image that a picture is resized to; the largest that published models want have 2^24.
+const LARGEST: u64 = 1 << 26;
 /// Idefics 3 makes no image with a longer side, whatever `longest` says.
 const IDEFICS3_LONGEST: u32 = 4096;
 
@@ -143,7 +145,7 @@ impl Processor {
                 (cols, rows) = (tiles((high * aspect).trunc()) as u32, tiles(f64::from(height)) as u32);
             }
             // A side of 0 is refused when it is resized.
-            whole = plan.resized(whole, cols * tile, rows * tile)?;
+            whole = plan.resized(whole, cols.saturating_mul(tile), rows.saturating_mul(tile))?;
         }
         if rows > 1 || cols > 1 {
             for part in 0..rows * cols {
@@ -277,10 +279,11 @@ impl Plan {
     /// Adds an image that is another one in this size, unless that has it already. Returns its number.
     fn resized(&mut self, of: usize, width: u32, height: u32) -> Result<usize> {
         let (from, to) = (self.source, (width, height));
-        if width == 0 || height == 0 || width > 1 << 16 || height > 1 << 16 {
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels == 0 || pixels > LARGEST {
             let (from_width, from_height) = from;
             return Err(Error::invalid(format!(
-                "a picture of {from_width}x{from_height} pixels would become {width}x{height}"
+                "a picture of {from_width}x{from_height} would become {width}x{height}; {LARGEST} pixels are allowed"
             )));
         }
         let size = |n: usize| match n {

@@ -62,9 +62,6 @@ fn bytes_of(width: u32, height: u32) -> Option<usize> {
     (width as usize).checked_mul(height as usize)?.checked_mul(3)
 }
 
-/// Bytes that decoding takes for each pixel.
-const BYTES_PER_PIXEL: u64 = 20;
-
 /// The largest picture that is decoded. Decoding takes at most `memory` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -84,9 +81,10 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Bytes that decoding a picture within these limits may take, its pixels included.
+    /// Bytes that decoding a picture within these limits may take, its pixels included: more than pixels need, so that
+    /// there is room for tables (`memory`).
     pub fn memory(&self) -> u64 {
-        self.pixels.saturating_mul(BYTES_PER_PIXEL).saturating_add(self.bytes as u64).saturating_add(48 << 20)
+        self.pixels.saturating_mul(24).saturating_add(self.bytes as u64).saturating_add(48 << 20)
     }
 
     /// Refuses a picture by its size. `InvalidArgument`.

@@ -199,6 +199,12 @@ impl Processor {
         (pixels / cell) as usize
     }
 
+    /// The most soft tokens of a picture.
+    pub fn most_tokens(&self) -> u32 {
+        let group = (self.merge as usize).pow(2).max(1);
+        u32::try_from(self.most_patches() / group).unwrap_or(u32::MAX)
+    }
+
     /// The same for pictures of at most `tokens` soft tokens, where pictures may be made smaller.
     pub fn bounded(mut self, tokens: u32) -> Self {
         if let Family::Qwen { min_pixels, max_pixels, .. } = &mut self.family {

@@ -17,7 +17,7 @@ const PLAIN: &str = "tests/golden/llama-tiny-f32.gguf";
 const HYBRID: &str = "tests/golden/models/qwen35";
 
 /// Tokens, and the bits of their log probabilities.
-type Outcome = (Vec<u32>, Vec<(u32, u32)>);
+pub type Outcome = (Vec<u32>, Vec<(u32, u32)>);
 
 pub struct Temporary(PathBuf);
 

@@ -1,7 +1,7 @@
 //! Pictures in prompts: the model's answers are transformers', and those of a request alone in any company.
 
 use crate::common::load_source;
-use crate::engine_disk::Temporary;
+use crate::engine_disk::{Outcome, Temporary};
 use crate::engine_goldens::*;
 use crate::engine_support::*;
 use crate::folder_support::Copy;
@@ -144,7 +144,7 @@ fn answers_are_the_same_in_any_company() {
 }
 
 /// Answers, of so many tokens, of an engine without company.
-fn wanted(new: u32) -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
+fn wanted(new: u32) -> Vec<Outcome> {
     let engine = engine_of(|_| ());
     let asked = |request| outcome(&ask(&engine, RequestParams { max_new_tokens: new, ..request }));
     requests(&golden()).into_iter().map(asked).collect()
@@ -265,7 +265,8 @@ fn talking(case: &Case) -> Copy {
         }));
     }
     let vocab: serde_json::Map<_, _> = texts.iter().cloned().zip((0..).map(|id: u32| json!(id))).collect();
-    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    let bytes =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
         "pre_tokenizer": bytes, "post_processor": null, "decoder": bytes,
@@ -275,7 +276,8 @@ fn talking(case: &Case) -> Copy {
     let template = "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}\
         {% for p in m.content %}{% if p.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ p.text }}\
         {% endif %}{% endfor %}{% endif %}.{% endfor %}";
-    let config = json!({"chat_template": template, "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"});
+    let config =
+        json!({"chat_template": template, "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"});
     for (file, value) in [("tokenizer.json", tokenizer), ("tokenizer_config.json", config)] {
         folder.put(file, value.to_string());
     }
@@ -325,7 +327,10 @@ fn conversations_have_pictures_as_parts() {
     assert!(written.usage.prompt_tokens < given.usage.prompt_tokens + 20);
     for (part, says) in [
         (json!({"type": "image"}), "1 parts of type image"),
-        (json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}), "must be a data URL"),
+        (
+            json!({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}),
+            "must be a data URL",
+        ),
         (json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,%%"}}), "is no base64"),
         (json!({"type": "audio"}), "only parts of type text, image"),
     ] {
@@ -385,11 +390,9 @@ fn a_tower_in_a_file_beside_the_model_sees_the_same() {
             assert!((f32::from_bits(got.1) - f32::from_bits(want.1)).abs() < 1e-4);
         }
     }
-    for (tower, says) in [
-        ("smolvlm-f32.gguf", "no token <image>"),
-        ("gemma3-f32.gguf", "Gemma"),
-        ("no.gguf", "no.gguf"),
-    ] {
+    for (tower, says) in
+        [("smolvlm-f32.gguf", "no token <image>"), ("gemma3-f32.gguf", "Gemma"), ("no.gguf", "no.gguf")]
+    {
         let error = open(tower).err().unwrap();
         assert!(error.message.contains(says) && error.message.contains("pictures_path"), "{error}");
     }

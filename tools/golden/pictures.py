@@ -316,6 +316,9 @@ def webps_and_gifs():
     part = bytearray(saved(palette, "GIF", interlace=0, transparency=3))
     part[6:10] = struct.pack("<HH", 44, 33)  # the screen is larger than the frame
     yield "part.gif", bytes(part)
+    part = bytearray(saved(palette, "GIF", interlace=0, background=5))
+    part[6:10] = struct.pack("<HH", 44, 33)
+    yield "part-opaque.gif", bytes(part)
 
 
 def files():

@@ -102,7 +102,9 @@ impl RequestLimits<'_> {
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::Pair(first, second) => {
                 if !params.pictures.is_empty() {
-                    return Err(Error::invalid("pictures are set, and a pair of texts has no place for them"));
+                    return Err(Error::invalid(
+                        "pictures are set, and a pair of texts has no place for them",
+                    ));
                 }
                 return self.pair(params, first, second).and_then(|made| self.checked(made));
             }

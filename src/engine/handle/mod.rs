@@ -111,7 +111,6 @@ fn share(
     claims: Vec<Claim>,
     blocks: Vec<usize>,
     log: Log,
-    eyes: Option<Eyes>,
 ) -> Result<Arc<Shared>> {
     let kv_type = plan::kv_type(config, &*loaded.model)?;
     let block = bytes_per_block(loaded.model.kv_shape(), kv_type, config.kv_block_size as usize)?;
@@ -128,7 +127,7 @@ fn share(
         grammars: Grammars::new(threads, bounds.bytes, free::room),
         released: Released::default(),
         tier,
-        eyes,
+        eyes: Eyes::new(config, &loaded),
         loaded,
     }))
 }
@@ -228,8 +227,7 @@ impl Engine {
             claims.push(claim);
             memories.push((backend, memory));
         }
-        let eyes = Eyes::new(config, &loaded, on_device);
-        let shared = share(config, loaded, threads, bounds, claims, blocks, log, eyes)?;
+        let shared = share(config, loaded, threads, bounds, claims, blocks, log)?;
         for (number, (backend, own)) in memories.into_iter().enumerate() {
             let own = MemoryPlan { max_sequence: memory.max_sequence, ..own };
             let mut core = make_core(config, &shared, number, backend, &own)?;

@@ -151,10 +151,7 @@ fn copy<'a>(
 }
 
 /// The pictures in the order of their places.
-fn given<'a>(
-    params: &'a RequestParams,
-    sources: &'a [PictureSource],
-) -> Result<Vec<Cow<'a, Picture<'a>>>> {
+fn given<'a>(params: &'a RequestParams, sources: &'a [PictureSource]) -> Result<Vec<Cow<'a, Picture<'a>>>> {
     let mut given = Vec::new();
     if !matches!(params.prompt, Prompt::ChatJson(_)) {
         reserve(&mut given, params.pictures.len(), "pictures")?;
@@ -169,7 +166,8 @@ fn given<'a>(
             PictureSource::Inline(bytes) => Some(Cow::Owned(Picture::Encoded(Cow::Borrowed(&bytes[..])))),
         });
     }
-    let (places, pictures) = (sources.iter().filter(|source| **source == PictureSource::Request).count(), params.pictures.len());
+    let (places, pictures) =
+        (sources.iter().filter(|source| **source == PictureSource::Request).count(), params.pictures.len());
     match places == pictures {
         true => Ok(given),
         false => Err(Error::invalid(format!(
@@ -188,5 +186,7 @@ impl Engine {
 }
 
 fn blind() -> Error {
-    Error::unsupported("pictures are given, and this model sees none: its files have no tower that is read, it runs on a device, or picture_tokens is 0")
+    Error::unsupported(
+        "pictures are given, and this model sees none: its files have no tower that is read, it runs on a device, or picture_tokens is 0",
+    )
 }

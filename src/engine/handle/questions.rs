@@ -72,9 +72,9 @@ impl RequestLimits<'_> {
             let asked = match &params.prompt {
                 Prompt::Chat(messages) => self.with_question(messages, &question.text).map(|ids| (ids, None)),
                 Prompt::ChatJson(source) => self.with_question_in(params, source, &question.text),
-                _ => self.continued(&prompt, &question.text, params.parse_special).and_then(|ids| {
-                    self.placed(ids, self.seen(params, &[])?, false)
-                }),
+                _ => self
+                    .continued(&prompt, &question.text, params.parse_special)
+                    .and_then(|ids| self.placed(ids, self.seen(params, &[])?, false)),
             };
             let (ids, pictures) = asked.map_err(named)?;
             gathered.pictures = gathered.pictures.or(pictures);

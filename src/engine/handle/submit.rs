@@ -86,7 +86,8 @@ impl Engine {
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar, looser, second, pictures, decider } = limits.prompt(params)?;
+        let Prompted { ids: prompt, answer, grammar, looser, second, pictures, decider } =
+            limits.prompt(params)?;
         let json = params.json;
         let lark = |text: String| Constraint { kind: ConstraintKind::Lark, text: text.into(), json };
         let [lark, looser] = [grammar, looser].map(|text| text.map(lark));

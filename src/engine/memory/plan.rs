@@ -310,8 +310,10 @@ impl Need {
         let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
         let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
         let tier = disk::bytes(config, block, model.state_shape().slot_bytes().unwrap_or(0));
-        let eyes = if backend.on_device { 0 } else { eyes::workspace_bytes(config, loaded, &*backend.ops) as u64 };
-        let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace + tier + eyes;
+        let eyes =
+            if backend.on_device { 0 } else { eyes::workspace_bytes(config, loaded, &*backend.ops) as u64 };
+        let workspace =
+            workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace + tier + eyes;
         let free = match backend.ops.free_bytes() {
             Some(free) => beside_weights(free? as u64, lacking)?,
             None => free_memory(),

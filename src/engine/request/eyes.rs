@@ -25,20 +25,19 @@ pub(in crate::engine) struct Eyes {
 
 impl Eyes {
     /// `None`: pictures are refused.
-    pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded, on_device: bool) -> Option<Self> {
-        let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && !on_device)?;
-        let processor = sight.processor.clone().bounded(config.picture_tokens);
+    pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
+        let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
+        let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
         let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
         let known = KnownPictures::new(config.cache_path.as_deref(), maker);
         Some(Self { sight: sight.clone(), processor, known })
     }
-
 }
 
 /// Upper bound of scratch bytes for a picture, on the CPU.
 pub(in crate::engine) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
     let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
-    let processor = sight.processor.clone().bounded(config.picture_tokens);
+    let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
     let patches = processor.most_patches();
     let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
     sight.tower.workspace_bytes(ops, patches).saturating_add(own)
@@ -120,4 +119,3 @@ fn kept_key(folder: &Path) -> Option<[u64; 2]> {
         read()
     })
 }
-

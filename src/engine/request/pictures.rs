@@ -61,10 +61,11 @@ pub(crate) fn misplaced(places: usize, pictures: usize) -> Error {
 /// Number of positions of a plan's pieces.
 pub(crate) fn positions(plan: &Plan, tokens: Tokens) -> Result<usize> {
     plan.pieces.iter().try_fold(0, |sum, piece| {
-        Ok(sum + match piece {
-            Piece::Text(text) => tokens(text)?.len(),
-            Piece::Vectors { rows, cols } => *rows as usize * *cols as usize,
-        })
+        Ok(sum
+            + match piece {
+                Piece::Text(text) => tokens(text)?.len(),
+                Piece::Vectors { rows, cols } => *rows as usize * *cols as usize,
+            })
     })
 }
 

@@ -6,9 +6,10 @@ use crate::formats::gguf::Gguf;
 use crate::model::config::{HEADS, HIDDEN};
 use crate::model::names::Names;
 use crate::model::namespaces;
-use crate::model::tower::family::{PositionKey, Positions, Rotation, TOWERS, TowerFamily, Width};
-use crate::model::tower::{Embedding, PictureKeys, TowerConfig};
+use crate::model::tower::family::{Positions, Rotation, TOWERS, TowerFamily, Width};
+use crate::model::tower::{Embedding, TowerConfig};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
+use crate::picture::{Family, Filter, Lfm2, Normalize, Processor};
 
 const ARCHITECTURE: &str = "clip";
 
@@ -25,7 +26,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// The configuration, and how pictures are prepared. `Unsupported` for a file that is no mmproj, or of a tower that this
 /// build lacks.
-pub(crate) fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<(TowerConfig, PictureKeys)> {
+pub(crate) fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<(TowerConfig, Processor)> {
     let architecture: &str = gguf.get("general.architecture")?;
     if architecture != ARCHITECTURE {
         return Err(Error::unsupported(format!(
@@ -54,8 +55,8 @@ pub(crate) fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<(TowerConfig, Pic
     let keys = Keys { gguf, names: &Names { what: gguf.what(), key: &key }, family };
     keys.refuse()?;
     let config = keys.config()?;
-    let pictures = keys.pictures(&config)?;
-    Ok((config, pictures))
+    let processor = keys.processor(&config)?;
+    Ok((config, processor))
 }
 
 struct Keys<'a> {
@@ -182,29 +183,63 @@ impl Keys<'_> {
         }))
     }
 
-    fn pictures(&self, c: &TowerConfig) -> Result<PictureKeys> {
+    /// How pictures are prepared. A key that the file lacks, as most do, has the value of the published models.
+    fn processor(&self, c: &TowerConfig) -> Result<Processor> {
         let colors = |key: &str| {
             let list: Vec<f32> = self.gguf.get(&(self.names.key)(key))?;
             let three = <[f32; 3]>::try_from(&list[..]).ok().filter(|all| all.iter().all(|x| x.is_finite()));
             let why = "it must have a number for each of three colors";
             three.ok_or_else(|| self.names.bad(key, format_args!("a list of {}", list.len()), why))
         };
-        let std = colors("image_std")?;
-        if std.contains(&0.0) {
-            return Err(self.names.bad("image_std", 0, "colors are divided by it"));
+        let side = |key: &str, default: Option<u32>| {
+            let value = self.size(key, default.map(|side| side as usize))?;
+            u32::try_from(value).map_err(|_| self.names.bad(key, value, "it is too large"))
+        };
+        let (mean, std) = (colors("image_mean")?, colors("image_std")?);
+        if std.iter().any(|std| *std <= 0.0) {
+            return Err(self.names.bad("image_std", "a list", "its numbers must be positive"));
         }
-        let whole = matches!(c.family.sizes.positions, PositionKey::Image);
-        Ok(PictureKeys {
-            projector: c.family.gguf,
-            side: if whole { self.size("image_size", None)? } else { 0 },
-            patch: c.patch,
-            frames: c.frames,
-            merge: c.merge,
-            mean: colors("image_mean")?,
-            std,
-            pixels: [self.optional("image_min_pixels")?, self.optional("image_max_pixels")?],
-            longest: self.optional("preproc_image_size")?,
-            tiles: [self.optional("preproc_min_tiles")?, self.optional("preproc_max_tiles")?],
-        })
+        let pixels =
+            |key: &str, default: u64| Ok::<_, Error>(self.optional(key)?.map_or(default, |own| own as u64));
+        let image = side("image_size", None)?;
+        let (filter, family) = match self.family.gguf {
+            "gemma3" => (Filter::Bilinear, Family::Gemma3 { width: image, height: image }),
+            "gemma4v" => (Filter::Bicubic, Family::Gemma4 { max_tokens: 280 }),
+            "idefics3" => {
+                let longest = side("preproc_image_size", Some(image))?;
+                (Filter::Lanczos, Family::Idefics3 { longest, tile: image, split: true })
+            }
+            "lfm2" => (Filter::Bilinear, Family::Lfm2(LFM2)),
+            "pixtral" => (Filter::Bicubic, Family::Pixtral { width: image, height: image }),
+            _ => {
+                let min_pixels = pixels("image_min_pixels", 1 << 16)?;
+                let max_pixels = pixels("image_max_pixels", 1 << 24)?;
+                (Filter::Bicubic, Family::Qwen { min_pixels, max_pixels, frames: c.frames as u32 })
+            }
+        };
+        let plain = mean == [0.0; 3] && std == [1.0; 3];
+        let processor = Processor {
+            family,
+            patch: c.patch as u32,
+            merge: c.merge as u32,
+            filter,
+            rescale: 1.0 / 255.0,
+            normalize: Some(Normalize { mean, std }).filter(|_| !plain),
+        };
+        let named = |e: Error| Error::bad_model(format!("{}: {}", self.gguf.what(), e.message));
+        processor.check().map_err(named)?;
+        Ok(processor)
     }
 }
+
+/// That of LFM2-VL's files, which the converter does not write.
+const LFM2: Lfm2 = Lfm2 {
+    min_tokens: 64,
+    max_tokens: 256,
+    tolerance: 2.0,
+    tile: 512,
+    min_tiles: 2,
+    max_tiles: 10,
+    thumbnail: true,
+    marked: true,
+};

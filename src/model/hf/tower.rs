@@ -15,6 +15,7 @@ use crate::model::names::Names;
 use crate::model::tower::family::{MergeKey, PositionKey, ProjectorNorm, TOWERS, TowerFamily};
 use crate::model::tower::{Embedding, TowerConfig};
 use crate::ops::{Activation, AttentionShape, RopeStyle};
+use crate::picture::{HfFiles, Processor};
 use crate::text::{ChatTemplate, Tokenizer};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -72,6 +73,31 @@ impl HfTower {
     pub(crate) fn tower(&self, warn: &dyn Fn(&str)) -> TowerConfig {
         super::files::warn_of_keys(&self.folder, &self.keys, warn);
         self.config.clone()
+    }
+
+    /// How pictures are prepared, by the folder's own files. Errors as for `Processor::from_hf`.
+    pub(crate) fn processor(&self) -> Result<Processor> {
+        let read = |name: &str| self.folder.read(name, MAX_CONFIG_BYTES);
+        let (preprocessor, processor) = (read("preprocessor_config.json")?, read("processor_config.json")?);
+        let config = read(CONFIG)?.unwrap_or_default();
+        let made = Processor::from_hf(&HfFiles {
+            folder: self.folder.what(),
+            preprocessor: preprocessor.as_deref(),
+            processor: processor.as_deref(),
+            config: &config,
+        })?;
+        match made.patch_len() == self.config.patch_len() && made.merge as usize == self.config.merge {
+            true => Ok(made),
+            false => Err(Error::bad_model(format!(
+                "{}: pictures are prepared as patches of {} by {} for soft tokens of {}, and the vision_config has {} and {}",
+                self.folder.what(),
+                made.patch,
+                made.patch,
+                made.merge,
+                self.config.patch,
+                self.config.merge
+            ))),
+        }
     }
 
     fn name_tensors(&mut self) -> Result<()> {
@@ -141,7 +167,11 @@ impl Checkpoint for HfTower {
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
         let (data, info, at) = self.find(tensor)?;
-        at.shape(info, &[len])?;
+        match *info.shape {
+            // A number by itself.
+            [] if len == 1 => {}
+            _ => at.shape(info, &[len])?,
+        }
         Ok(floats(&data, info.ty, len).ok_or_else(|| at.not_float(info))?.into())
     }
 
@@ -243,11 +273,10 @@ impl Keys<'_> {
         if self.vision.sizes("deepstack_visual_indexes")?.is_some_and(|layers| !layers.is_empty()) {
             return Err(self.vision.unsupported("deepstack_visual_indexes", WHY));
         }
-        for key in ["use_clipped_linears", "standardize"] {
-            if self.vision.flag(key)? == Some(true) {
-                return Err(self.vision.unsupported(key, WHY));
-            }
-        }
+        // Read off the tensors.
+        ["use_clipped_linears", "standardize"]
+            .into_iter()
+            .try_for_each(|key| self.vision.flag(key).map(drop))?;
         if self.whole.float("vision_feature_layer")?.is_some_and(|layer| layer != -1.0) {
             return Err(self
                 .whole

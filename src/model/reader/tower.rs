@@ -4,15 +4,16 @@ use super::Reader;
 use crate::base::{Bytes, Error, Result, reserve};
 use crate::kernels::{DType, Matrix};
 use crate::model::tower::family::{Merge, Positions, ProjectorNorm, Rotation, Width};
-use crate::model::tower::{Embedding, PictureKeys, Tower, TowerConfig};
-use crate::ops::pass::{Attend, Op, Pass, Product, Program};
+use crate::model::tower::{Embedding, Tower, TowerConfig};
+use crate::ops::pass::{Attend, Op, Pass, Product, Program, Reg};
 use crate::ops::{Norm, Projections};
+use crate::picture::Processor;
 use std::sync::Arc;
 
 const IMAGE_BREAK: &str = "v.token_embd.img_break";
 
 impl Reader<'_> {
-    pub(crate) fn tower(mut self, c: TowerConfig, pictures: Option<PictureKeys>) -> Result<Tower> {
+    pub(crate) fn tower(mut self, c: TowerConfig, processor: Processor) -> Result<Tower> {
         let mut programs = Vec::new();
         reserve(&mut programs, c.layers + 2, "a tower")?;
         programs.push(self.patches(&c)?);
@@ -24,7 +25,7 @@ impl Reader<'_> {
         let beside = |name: &str| name.starts_with("a.") || name.starts_with("mm.a.") || name == IMAGE_BREAK;
         self.all_used(&beside)?;
         let other_bytes = self.files.other_bytes();
-        Ok(Tower::new(c, programs, pictures, other_bytes))
+        Ok(Tower::new(c, programs, processor, other_bytes))
     }
 
     /// The embedding of patches.
@@ -93,45 +94,91 @@ impl Reader<'_> {
         let mut pass = Pass::default();
         let x = pass.register(c.hidden);
         pass.push(Op::Check);
-        let a = &c.attention;
+        let heads = c.attention.heads * c.attention.head_dim;
         let norm = self.tower_norm(&name("ln1"), c.hidden, c)?;
-        let qkv = self.tower_qkv(c, &name)?;
-        let qkv = pass.linear(x, Some(norm), Product::fixed(qkv));
+        let qkv = self.multiplied(c, &mut pass, x, Some(norm), &self.qkv_products(c, &name))?;
         let how = Arc::new(self.tower_heads(c, &name)?);
         let mixed = pass.make(|to| Op::Encode { qkv, how, to });
-        let output = self.products(&[(name("attn_out"), c.hidden)], a.heads * a.head_dim)?;
-        let update = pass.linear(mixed, None, Product::fixed(output));
+        let update = self.multiplied(c, &mut pass, mixed, None, &[(name("attn_out"), [c.hidden, heads])])?;
         pass.add(x, update, self.optional_norm(&name("attn_post_norm"), c)?);
         let norm = self.tower_norm(&name("ln2"), c.hidden, c)?;
         let [up, down] = if c.swapped { ["ffn_down", "ffn_up"] } else { ["ffn_up", "ffn_down"] };
-        let mut wanted = vec![(name(up), c.ffn)];
-        if c.activation.gated() {
-            wanted.insert(0, (name("ffn_gate"), c.ffn));
-        }
-        let gate_up = self.products(&wanted, c.hidden)?;
-        let gate_up = pass.linear(x, Some(norm), Product::fixed(gate_up));
+        let gate_up = [("ffn_gate", c.activation.gated()), (up, true)].into_iter().filter(|(_, has)| *has);
+        let gate_up: Vec<_> = gate_up.map(|(part, _)| (name(part), [c.ffn, c.hidden])).collect();
+        let gate_up = self.multiplied(c, &mut pass, x, Some(norm), &gate_up)?;
         let gated = pass.make(|to| Op::Gated { x: gate_up, activation: c.activation, to });
-        let down = self.products(&[(name(down), c.hidden)], c.ffn)?;
-        let update = pass.linear(gated, None, Product::fixed(down));
+        let update = self.multiplied(c, &mut pass, gated, None, &[(name(down), [c.hidden, c.ffn])])?;
         pass.add(x, update, self.optional_norm(&name("ffn_post_norm"), c)?);
         pass.push(Op::Hidden { x, norm: self.last_norm(c, index + 1)? });
         Program::new(&pass, &[x], true)
     }
 
-    fn tower_qkv(&mut self, c: &TowerConfig, name: &dyn Fn(&str) -> String) -> Result<Projections> {
+    fn qkv_products(&self, c: &TowerConfig, name: &dyn Fn(&str) -> String) -> Vec<(String, [usize; 2])> {
         let a = &c.attention;
         let (q, kv) = (a.heads * a.head_dim, a.kv_heads * a.head_dim);
-        if self.has(&name("attn_qkv.weight")) {
-            return self.products(&[(name("attn_qkv"), q + 2 * kv)], c.hidden);
+        let parts = [("attn_qkv", q + 2 * kv), ("attn_q", q), ("attn_k", kv), ("attn_v", kv)];
+        let parts = if self.has(&name("attn_qkv.weight")) { &parts[..1] } else { &parts[1..] };
+        parts.iter().map(|(part, rows)| (name(part), [*rows, c.hidden])).collect()
+    }
+
+    /// Pushes products (name, rows and columns) of the same rows, side by side. If the files have bounds of a product's
+    /// inputs and outputs, each of the products is an operation of its own.
+    fn multiplied(
+        &mut self,
+        c: &TowerConfig,
+        pass: &mut Pass,
+        x: Reg,
+        norm: Option<Norm>,
+        wanted: &[(String, [usize; 2])],
+    ) -> Result<Reg> {
+        let mut bounds = Vec::new();
+        for (name, _) in wanted {
+            bounds.push([self.bounds(name, "input")?, self.bounds(name, "output")?]);
         }
-        let wanted = [("attn_q", q), ("attn_k", kv), ("attn_v", kv)].map(|(part, rows)| (name(part), rows));
-        let mut made = self.products(&wanted, c.hidden)?;
-        if c.family.rotation == Some(Rotation::Apart) {
-            for (matrix, (name, _)) in made.matrices.iter_mut().zip(&wanted).take(2) {
-                *matrix = self.turned(name, matrix, a.head_dim)?;
+        let mut made = Vec::new();
+        for (name, [rows, cols]) in wanted {
+            let mut weights = self.products(&[(name.clone(), *rows)], *cols)?;
+            let turns = [".attn_q", ".attn_k"].iter().any(|part| name.ends_with(part));
+            if turns && c.family.rotation == Some(Rotation::Apart) {
+                weights.matrices[0] = self.turned(name, &weights.matrices[0], c.attention.head_dim)?;
+            }
+            made.push(weights);
+        }
+        if bounds.iter().flatten().all(Option::is_none) {
+            return Ok(pass.linear(x, norm, Product::fixed(beside(made))));
+        }
+        let clamp = |pass: &mut Pass, x: Reg, bounds: Option<[f32; 2]>| {
+            bounds.into_iter().for_each(|[min, max]| pass.push(Op::Clamp { x, min, max }));
+        };
+        let all = pass.register(wanted.iter().map(|(_, [rows, _])| rows).sum());
+        let mut from = 0;
+        for (weights, [inputs, outputs]) in made.into_iter().zip(bounds) {
+            let own = norm.clone().map_or(x, |norm| pass.make(|to| Op::Norm { x, norm, to }));
+            clamp(pass, own, inputs);
+            let width = weights.width();
+            let part = pass.linear(own, None, Product::fixed(weights));
+            clamp(pass, part, outputs);
+            pass.push(Op::Columns { x: part, from, to: all });
+            from += width;
+        }
+        Ok(all)
+    }
+
+    /// The bounds of the inputs or the outputs of a product, `None` without any.
+    fn bounds(&mut self, name: &str, of: &str) -> Result<Option<[f32; 2]>> {
+        let mut bounds = [f32::NEG_INFINITY, f32::INFINITY];
+        for (bound, end) in bounds.iter_mut().zip(["min", "max"]) {
+            let name = format!("{name}.{of}_{end}");
+            if self.has(&name) {
+                *bound = self.files.vector(&name, 1)?[0];
+                if bound.is_nan() {
+                    return Err(self.bad(&name, "is not a number"));
+                }
+                self.took(&name, self.files.bytes_of(&name))?;
             }
         }
-        Ok(made)
+        // llama.cpp's converter keeps infinite ones as they are.
+        Ok(Some(bounds).filter(|[min, max]| *min > f32::MIN || *max < f32::MAX))
     }
 
     fn tower_heads(&mut self, c: &TowerConfig, name: &dyn Fn(&str) -> String) -> Result<Attend> {
@@ -161,6 +208,10 @@ impl Reader<'_> {
         let mut norm = self.projector_norm(c)?;
         if family.root_of_width {
             pass.push(Op::Scale { x, by: (c.hidden as f32).sqrt() });
+        }
+        if self.has("v.std_scale") {
+            let [minus, by] = ["v.std_bias", "v.std_scale"].map(|name| self.vector(name, c.hidden));
+            pass.push(Op::Standardize { x, minus: minus?, by: by? });
         }
         let mut cols = c.merged();
         for (at, (name, width)) in family.products.iter().enumerate() {
@@ -332,6 +383,21 @@ fn apart(at: usize, dim: usize) -> usize {
     let (quarter, half) = (dim / 4, dim / 2);
     let (side, pair) = (at / half, at % half);
     pair / quarter * half + side * quarter + pair % quarter
+}
+
+/// Products of the same rows as one.
+fn beside(products: Vec<Projections>) -> Projections {
+    let (mut matrices, mut biases) = (Vec::new(), Vec::new());
+    let has = products.iter().any(|product| product.bias.is_some());
+    for product in products {
+        match &product.bias {
+            Some(bias) => biases.extend_from_slice(bias),
+            None if has => biases.resize(biases.len() + product.width(), 0.0),
+            None => {}
+        }
+        matrices.extend(product.matrices);
+    }
+    Projections { bias: has.then(|| biases.into()), ..matrices.into() }
 }
 
 /// RMSNorm without weights.

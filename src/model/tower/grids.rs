@@ -3,7 +3,7 @@
 use super::config::TowerConfig;
 use super::family::{Order, Positions, Rotation};
 use crate::base::{Error, Result, reserve};
-use crate::ops::{RaggedBatch, SeqRows, Tap};
+use crate::ops::{Blends, RaggedBatch, SeqRows, Tap};
 use crate::picture::Grid;
 
 /// The purpose of a run's memory, for errors.
@@ -109,29 +109,30 @@ fn in_tokens([rows, cols]: [usize; 2], merge: usize) -> impl Iterator<Item = [us
     tokens.flat_map(move |[row, col]| (0..merge * merge).map(move |at| [row + at / merge, col + at % merge]))
 }
 
-/// What patches take of the table of positions: for each row and each column of a grid, rows of one side.
+/// The rows of a table of positions that the rows and the columns of a grid take, on a side of the table each.
 struct Sums {
-    sides: [Vec<Vec<Tap>>; 2],
+    sides: [Blends; 2],
     positions: Positions,
+    /// Rows on a side; with `Positions::Sides` of the first table.
     side: usize,
 }
 
 impl Sums {
     fn new(c: &TowerConfig, grid: [usize; 2]) -> Result<Self> {
-        let (positions, side) = (c.family.positions, c.side());
-        let mut sides = [Vec::new(), Vec::new()];
-        for (taps, count) in sides.iter_mut().zip(grid) {
-            if positions == Positions::None {
-                continue;
-            }
-            if positions == Positions::Sides && count > c.positions {
-                let why = format!("{count} patches in a row, and the tower has {} positions", c.positions);
+        let positions = c.family.positions;
+        let side = if positions == Positions::Sides { c.positions } else { c.side() };
+        let mut sides = [Blends::default(), Blends::default()];
+        for (blends, count) in sides.iter_mut().zip(grid) {
+            if positions == Positions::Sides && count > side {
+                let why = format!("{count} patches in a row, and the tower has {side} positions");
                 return Err(Error::invalid(why));
             }
-            reserve(taps, count, ROWS)?;
-            taps.extend((0..count).map(|at| along(positions, at, count, side)));
+            if positions != Positions::None {
+                reserve(&mut blends.ends, count, ROWS)?;
+                (0..count).try_for_each(|at| along(positions, [at, count], side, blends))?;
+            }
         }
-        Ok(Self { sides, positions, side: if positions == Positions::Sides { c.positions } else { side } })
+        Ok(Self { sides, positions, side })
     }
 
     /// Adds those of a patch.
@@ -139,16 +140,16 @@ impl Sums {
         if self.positions == Positions::None {
             return Ok(());
         }
-        let [rows, cols] = [&self.sides[0][row], &self.sides[1][col]];
         let (blends, side) = (&mut batch.blends, self.side as u32);
-        reserve(&mut blends.taps, rows.len() * cols.len() + 1, ROWS)?;
+        let [rows, cols] = [self.sides[0].of(row), self.sides[1].of(col)];
+        reserve(&mut blends.taps, 1 + rows.len() * cols.len(), ROWS)?;
         if self.positions == Positions::Sides {
-            let [col, row] = [cols[0], rows[0]];
-            blends.taps.extend([col, Tap { row: side + row.row, ..row }]);
+            blends.taps.push(cols[0]);
+            blends.taps.push(Tap { row: side + rows[0].row, ..rows[0] });
         } else {
             for row in rows {
-                let own = |col: &Tap| Tap { row: row.row * side + col.row, weight: row.weight * col.weight };
-                blends.taps.extend(cols.iter().map(own));
+                let both = |col: &Tap| Tap { row: row.row * side + col.row, weight: row.weight * col.weight };
+                blends.taps.extend(cols.iter().map(both));
             }
         }
         blends.ends.push(blends.taps.len() as u32);
@@ -156,18 +157,21 @@ impl Sums {
     }
 }
 
-/// The rows, of the `side` on a side of a table, that place `at` of `count` takes.
-fn along(positions: Positions, at: usize, count: usize, side: usize) -> Vec<Tap> {
-    let one = |row: usize| vec![Tap { row: row as u32, weight: 1.0 }];
+/// Adds the rows, of the `side` on a side of a table, that place `at` of `count` takes.
+fn along(positions: Positions, [at, count]: [usize; 2], side: usize, to: &mut Blends) -> Result<()> {
+    let mut push = |row: usize, weight: f32| {
+        reserve(&mut to.taps, 1, ROWS)?;
+        to.taps.push(Tap { row: row.min(side - 1) as u32, weight });
+        Ok::<_, Error>(())
+    };
     match positions {
-        Positions::None | Positions::Sides => one(at),
-        // The row below `at / count` of the side, of whole numbers.
-        Positions::Nearest => one(at * side / count),
+        Positions::None | Positions::Sides => push(at, 1.0)?,
+        Positions::Nearest => push(at * side / count, 1.0)?,
         Positions::Corners => {
             let place = at as f32 * (side - 1) as f32 / (count - 1).max(1) as f32;
             let part = place - place.floor();
-            let taps = [(place as usize, 1.0 - part), (place as usize + 1, part)];
-            taps.into_iter().map(|(row, weight)| Tap { row: row.min(side - 1) as u32, weight }).collect()
+            push(place as usize, 1.0 - part)?;
+            push(place as usize + 1, part)?;
         }
         Positions::Resized => {
             let scale = side as f64 / count as f64;
@@ -176,9 +180,11 @@ fn along(positions: Positions, at: usize, count: usize, side: usize) -> Vec<Tap>
             let end = ((middle + reach + 0.5) as usize).min(side);
             let weight = |row: usize| (1.0 - ((row as f64 + 0.5 - middle) / reach).abs()).max(0.0);
             let sum: f64 = (first..end).map(weight).sum();
-            (first..end).map(|row| Tap { row: row as u32, weight: (weight(row) / sum) as f32 }).collect()
+            (first..end).try_for_each(|row| push(row, (weight(row) / sum) as f32))?;
         }
     }
+    to.ends.push(to.taps.len() as u32);
+    Ok(())
 }
 
 #[cfg(test)]
@@ -192,12 +198,18 @@ mod tests {
         assert_eq!(in_tokens([1, 3], 1).collect::<Vec<_>>(), [[0, 0], [0, 1], [0, 2]]);
     }
 
+    fn taps(positions: Positions, count: usize, side: usize) -> Blends {
+        let mut all = Blends::default();
+        (0..count).for_each(|at| along(positions, [at, count], side, &mut all).unwrap());
+        all
+    }
+
     /// By hand.
     #[test]
     fn a_table_is_resampled_along_a_side() {
         let rows = |positions, count, side| -> Vec<Vec<(u32, f32)>> {
-            let taps = (0..count).map(|at| along(positions, at, count, side));
-            taps.map(|taps| taps.iter().map(|tap| (tap.row, tap.weight)).collect()).collect()
+            let all = taps(positions, count, side);
+            (0..count).map(|at| all.of(at).iter().map(|tap| (tap.row, tap.weight)).collect()).collect()
         };
         assert_eq!(
             rows(Positions::Corners, 3, 5),
@@ -217,8 +229,9 @@ mod tests {
     fn weights_sum_to_one() {
         for positions in [Positions::Corners, Positions::Nearest, Positions::Resized] {
             for (count, side) in [(1, 1), (1, 7), (7, 1), (5, 16), (16, 5), (31, 32), (64, 48)] {
+                let all = taps(positions, count, side);
                 for at in 0..count {
-                    let taps = along(positions, at, count, side);
+                    let taps = all.of(at);
                     let sum: f32 = taps.iter().map(|tap| tap.weight).sum();
                     assert!((sum - 1.0).abs() < 1e-5, "{positions:?} {at} of {count} in {side}: {sum}");
                     assert!(taps.iter().all(|tap| (tap.row as usize) < side));

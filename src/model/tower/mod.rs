@@ -7,19 +7,16 @@
 mod config;
 pub(super) mod family;
 mod grids;
-mod pictures;
 mod run;
 
 pub(super) use config::{Embedding, TowerConfig};
-pub(super) use pictures::Pictures as PictureKeys;
-pub use pictures::Pictures;
 pub use run::TowerRun;
 
 use super::Facts;
 use crate::base::Result;
 use crate::ops::pass::{Program, Ropes};
 use crate::ops::{Distinct, Extent, OpSet, step_bytes};
-use crate::picture::Grid;
+use crate::picture::{Grid, Processor};
 use xxhash_rust::xxh64::Xxh64;
 
 /// A loaded tower.
@@ -28,7 +25,7 @@ pub struct Tower {
     /// That of patches first, then the layers', then that of soft tokens.
     programs: Vec<Program>,
     ropes: Vec<Ropes>,
-    pictures: Option<Pictures>,
+    processor: Processor,
     facts: Facts,
 }
 
@@ -37,11 +34,11 @@ impl Tower {
     pub(super) fn new(
         config: TowerConfig,
         programs: Vec<Program>,
-        pictures: Option<Pictures>,
+        processor: Processor,
         other_bytes: u64,
     ) -> Self {
         let ropes = vec![Ropes { rope: config.rope(), long: None }];
-        let mut tower = Self { config, programs, ropes, pictures, facts: Facts::default() };
+        let mut tower = Self { config, programs, ropes, processor, facts: Facts::default() };
         tower.facts = facts(&tower, other_bytes);
         tower
     }
@@ -66,9 +63,9 @@ impl Tower {
         grid.rows as usize * grid.cols as usize / self.config.group()
     }
 
-    /// How its pictures are prepared, by the keys of an mmproj file. `None`: a folder says it in files of its own.
-    pub fn pictures(&self) -> Option<&Pictures> {
-        self.pictures.as_ref()
+    /// How its pictures are prepared. Its rows are as long as this tower's patches.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
     }
 
     /// The token that prompts of the model's own processor have for a soft token. `None`: the files do not say it.
@@ -88,7 +85,8 @@ impl Tower {
         let mut weights = Distinct::default();
         self.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
         for matrix in weights.matrices {
-            hash.update(&[matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64].map(u64::to_le_bytes).concat());
+            let sizes = [matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64];
+            hash.update(&sizes.map(u64::to_le_bytes).concat());
             hash.update(&matrix.data[..matrix.data.len().min(PART)]);
         }
         for vector in weights.vectors {

@@ -4,7 +4,7 @@ use super::Tower;
 use super::family::Positions;
 use super::grids::{Patches, ROWS};
 use crate::base::{Error, Result, reserve};
-use crate::model::check_stop;
+use crate::model::stop::check_stop;
 use crate::ops::pass::Step;
 use crate::ops::{OpSet, Outputs, RaggedBatch, Tap};
 use crate::picture::Grid;

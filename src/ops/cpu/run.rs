@@ -95,7 +95,6 @@ impl<'a> Run<'a> {
             | Op::NormParts { .. }
             | Op::NormColumns { .. }
             | Op::Scale { .. }
-            | Op::Average { .. }
             | Op::GatedColumns { .. }
             | Op::SplitGate { .. }
             | Op::Gate { .. }
@@ -103,6 +102,7 @@ impl<'a> Run<'a> {
             | Op::Expand { .. }
             | Op::Columns { .. }
             | Op::Beside { .. } => self.by_rows(op),
+            Op::Clamp { .. } | Op::Standardize { .. } | Op::Average { .. } => self.of_towers(op),
         }
     }
 
@@ -134,10 +134,6 @@ impl<'a> Run<'a> {
                 let [x] = self.registers.of([*x])?;
                 on.scale(x.data, [x.rows, x.width], *by);
                 Ok(())
-            }
-            Op::Average { x, parts, to } => {
-                let [x, to] = self.registers.like(*x, *to)?;
-                on.average(x.data, to.dims(), *parts, to.data)
             }
             Op::GatedColumns { gate, inputs, from, activation, to } => {
                 let rows = self.registers.rows(*gate);
@@ -174,6 +170,27 @@ impl<'a> Run<'a> {
                     _ => self.registers.of([*x, *to])?,
                 };
                 on.put(x.data, x.dims(), *from, (to.data, to.width))
+            }
+            _ => Err(Error::internal("an operation without an arm")),
+        }
+    }
+
+    /// Operations on rows of vision towers.
+    fn of_towers(&mut self, op: &Op) -> Result<()> {
+        let on = self.ops.on();
+        match op {
+            Op::Clamp { x, min, max } => {
+                let [x] = self.registers.of([*x])?;
+                on.clamp(x.data, [x.rows, x.width], [*min, *max]);
+                Ok(())
+            }
+            Op::Standardize { x, minus, by } => {
+                let [x] = self.registers.of([*x])?;
+                on.standardize(x.data, [x.rows, x.width], [minus, by])
+            }
+            Op::Average { x, parts, to } => {
+                let [x, to] = self.registers.like(*x, *to)?;
+                on.average(x.data, to.dims(), *parts, to.data)
             }
             _ => Err(Error::internal("an operation without an arm")),
         }

@@ -91,6 +91,18 @@ pub enum Op {
         x: Reg,
         by: f32,
     },
+    /// Elements below `min` become that, and those above `max` that.
+    Clamp {
+        x: Reg,
+        min: f32,
+        max: f32,
+    },
+    /// `(x - minus) * by`, with an element of both for each column.
+    Standardize {
+        x: Reg,
+        minus: Arc<[f32]>,
+        by: Arc<[f32]>,
+    },
     /// The average of the `parts` equal parts of a row.
     Average {
         x: Reg,
@@ -314,6 +326,8 @@ impl Op {
             | Self::NormParts { .. }
             | Self::NormColumns { .. }
             | Self::Scale { .. }
+            | Self::Clamp { .. }
+            | Self::Standardize { .. }
             | Self::Append { .. }
             | Self::Columns { .. }
             | Self::Want { .. }
@@ -332,6 +346,8 @@ impl Op {
             | Self::NormParts { x, .. }
             | Self::NormColumns { x, .. }
             | Self::Scale { x, .. }
+            | Self::Clamp { x, .. }
+            | Self::Standardize { x, .. }
             | Self::Want { x } => each(Changes, x),
             Self::Hidden { x, .. } => each(Reads, x),
             Self::Add(Sum { x, y, .. }) => {
@@ -439,6 +455,9 @@ impl Op {
                 each(Weight::Norm(&latent.norm));
             }
             Self::Recur { net, .. } => each(Weight::Net(&**net)),
+            Self::Standardize { minus, by, .. } => {
+                [minus, by].into_iter().for_each(|vector| each(Weight::Vector(vector)));
+            }
             Self::Experts { norm, experts, .. } => {
                 norms(&mut norm.iter().chain(&experts.router_norm));
                 each(Weight::Experts(experts));
@@ -448,6 +467,7 @@ impl Op {
             | Self::Unfold { .. }
             | Self::Gated { .. }
             | Self::Scale { .. }
+            | Self::Clamp { .. }
             | Self::Average { .. }
             | Self::GatedColumns { .. }
             | Self::SplitGate { .. }

@@ -94,7 +94,7 @@ fn webp(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
     to_rgb(pixels, channels)
 }
 
-/// The first frame on the logical screen, which is transparent elsewhere.
+/// The first frame on the logical screen, which elsewhere is transparent or has the palette's first colour.
 fn gif(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
     let bad = |error| damaged("GIF", error);
     let mut options = gif::DecodeOptions::new();
@@ -107,7 +107,8 @@ fn gif(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
         return Err(damaged("GIF", "it has no frame"));
     };
     let (left, top) = (usize::from(frame.left), usize::from(frame.top));
-    let (wide, high) = (usize::from(frame.width), usize::from(frame.height));
+    let (wide, high, opaque) =
+        (usize::from(frame.width), usize::from(frame.height), frame.transparent.is_none());
     let (width, height) = (header.width as usize, header.height as usize);
     if wide == 0 || left + wide > width || top + high > height {
         return Err(damaged("GIF", "its first frame is not within the picture"));
@@ -119,7 +120,10 @@ fn gif(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
         return Ok(pixels);
     }
     let mut screen = buffer(bytes_of(header.width, header.height))?;
-    screen.fill(255);
+    match decoder.palette().map_err(bad)?.first_chunk::<3>().filter(|_| opaque) {
+        Some(color) => screen.as_chunks_mut::<3>().0.fill(*color),
+        None => screen.fill(255),
+    }
     for (row, line) in pixels.chunks_exact(wide * 3).enumerate() {
         let at = ((top + row) * width + left) * 3;
         screen[at..at + wide * 3].copy_from_slice(line);

@@ -189,8 +189,8 @@ fn webp(file: &[u8]) -> Option<Header> {
 /// A lossy bitstream says the length of a partition in 24 bits, and its decoder believes it.
 const PARTITION: u64 = 1 << 24;
 
-/// Bytes that the decoder of a lossless bitstream of this length may take for prefix codes: one of 11 bytes takes 4 KiB,
-/// and there are at most five for each of 2^16 groups.
+/// Bytes that the decoder of a lossless bitstream of this length may take for prefix codes: one of 11 bytes takes
+/// 4 KiB, and there are at most five for each of 2^16 groups.
 fn prefix_codes(length: usize) -> u64 {
     (length as u64 * 384).min(5 * (1 << 16) * 4352)
 }

@@ -10,7 +10,7 @@ mod header;
 mod codecs;
 
 use self::header::Header;
-use super::{BYTES_PER_PIXEL, Limits, Pixels};
+use super::{Limits, Pixels};
 use crate::base::{Error, Result};
 
 #[cfg(not(feature = "pictures"))]
@@ -49,11 +49,9 @@ pub fn memory(encoded: &[u8], limits: &Limits) -> Result<u64> {
     Ok(decoding(encoded, &checked(encoded, limits)?))
 }
 
-/// Decoders keep pixels in up to four forms and parts of the file.
+/// A decoder keeps at most 12 bytes for each pixel (an animation in WebP, a progressive JPEG), and parts of the file.
 fn decoding(encoded: &[u8], header: &Header) -> u64 {
-    u64::from(header.width) * u64::from(header.height) * BYTES_PER_PIXEL
-        + encoded.len() as u64
-        + header.tables
+    u64::from(header.width) * u64::from(header.height) * 16 + encoded.len() as u64 + header.tables
 }
 
 fn checked(encoded: &[u8], limits: &Limits) -> Result<Header> {

@@ -1,6 +1,6 @@
 //! Rows, grids and texts of every family against transformers.
 
-use super::super::{HfFiles, Piece, Processor};
+use super::super::{Family, HfFiles, Piece, Processor};
 use super::{json, number, picture};
 use serde_json::Value;
 
@@ -108,4 +108,25 @@ fn a_picture_of_another_size_than_the_plans_is_refused() {
     let error = processor.prepare(&cut, &plan, &mut rows).expect_err("a byte less");
     assert!(error.message.contains("1799 bytes") && rows.is_empty(), "{error}");
     assert!(processor.plan(0, 3).is_err());
+}
+
+/// A model's files decide what a picture becomes, and not how much memory there is.
+#[test]
+fn sizes_beyond_all_models_are_refused() {
+    let golden = json("processors.json");
+    let processor = processor(&golden["files"]["qwen-14"]);
+    let huge = [
+        Family::Qwen { min_pixels: 1 << 30, max_pixels: 1 << 32, frames: 2 },
+        Family::Gemma3 { width: 28_000, height: 28_000 },
+        Family::Idefics3 { longest: 4096, tile: 28_000, split: true },
+        Family::Idefics3 { longest: 4096, tile: 28_000, split: false },
+        Family::Gemma4 { max_tokens: 65_536 * 2 },
+    ];
+    for family in huge {
+        let error = Processor { family, ..processor.clone() }.plan(100, 100).expect_err("huge");
+        assert!(
+            error.message.contains("pixels are allowed") || error.message.contains("out of range"),
+            "{error}"
+        );
+    }
 }

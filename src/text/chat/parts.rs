@@ -60,7 +60,9 @@ fn picture(at: At, part: &Json) -> Result<PictureSource> {
         url => (format!("{at}.image_url"), Some(url)),
     });
     let url = match named {
-        None if part.get("type").and_then(Json::as_str) == Some("image") => return Ok(PictureSource::Request),
+        None if part.get("type").and_then(Json::as_str) == Some("image") => {
+            return Ok(PictureSource::Request);
+        }
         None => return Err(wrong(&format_args!("{at}.image_url"), "is missing")),
         Some((at, None)) => return Err(wrong(&at, "is missing")),
         Some((at, Some(url))) => (at.clone(), text(&at, url)?),

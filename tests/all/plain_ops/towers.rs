@@ -15,6 +15,12 @@ pub(super) fn blended(table: &Matrix, batch: &RaggedBatch) -> candle_core::Resul
     Tensor::stack(&rows.collect::<candle_core::Result<Vec<_>>>()?, 0)
 }
 
+/// `(x - minus) * by` of each row.
+pub(super) fn standardized(x: &Tensor, vectors: [&[f32]; 2]) -> candle_core::Result<Tensor> {
+    let [minus, by] = vectors.map(|vector| Tensor::from_slice(vector, vector.len(), &Device::Cpu));
+    x.broadcast_sub(&minus?)?.broadcast_mul(&by?)
+}
+
 /// Attention of each sequence's rows to all of them.
 pub(super) fn encode(qkv: &Tensor, batch: &RaggedBatch, how: &Attention) -> candle_core::Result<Tensor> {
     assert!(how.window.is_none(), "no test needs a window here");

@@ -305,6 +305,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("min_p", offset_of!(bn_model_info, min_p)),
         ("repetition_penalty", offset_of!(bn_model_info, repetition_penalty)),
         ("sees", offset_of!(bn_model_info, sees)),
+        ("picture_tokens", offset_of!(bn_model_info, picture_tokens)),
     ]),
     ("bn_kv_event", size_of::<bn_kv_event>(), &[
         ("kind", offset_of!(bn_kv_event, kind)),

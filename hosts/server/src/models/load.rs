@@ -215,7 +215,7 @@ impl Loader {
             snapshots: of.snapshots,
             snapshot_interval: of.snapshot_interval,
             adapter_bytes: of.adapter_bytes,
-            picture_tokens: of.picture_tokens,
+            picture_tokens: of.picture_tokens.into(),
             target_itl_ms: of.target_itl,
             default_timeout_ms: of.timeout,
             idle_release_ms: u64::try_from(of.idle_release.as_millis()).unwrap_or(u64::MAX),
