@@ -31,25 +31,32 @@ pub struct Opened {
 
 pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
     let options = &command.options;
-    let (path, pictures_path) = match options.pictures.as_deref() {
+    let (path, pictures, found) = match options.pictures.as_deref() {
         None => find_seeing(command.model.as_deref(), stop)?,
-        Some(NO_PICTURES) => (find(command.model.as_deref(), stop)?, None),
-        given => (find(command.model.as_deref(), stop)?, find(given, stop)?),
+        Some(NO_PICTURES) => (find(command.model.as_deref(), stop)?, None, false),
+        given => (find(command.model.as_deref(), stop)?, find(given, stop)?, false),
     };
     let draft_path = find(options.draft_model.as_deref(), stop)?;
     let drafter_path = find(options.drafter.as_deref(), stop)?;
-    let model = open_model(
-        ModelOptions {
-            path,
+    let open = |pictures_path: Option<PathBuf>| {
+        let model = ModelOptions {
+            path: path.clone(),
             mtp: options.mtp,
-            drafter_path,
+            drafter_path: drafter_path.clone(),
             pictures_path,
             skip_zeros: options.skip_zeros,
             ..ModelOptions::default()
-        },
-        options,
-        stop,
-    )?;
+        };
+        open_model(model, options, stop)
+    };
+    let model = match open(pictures) {
+        // Nobody asked for the part.
+        Err(Failure::Said(line)) if found && line.contains("--pictures") => {
+            complain(format_args!("images are not seen: {line}"));
+            open(None)?
+        }
+        opened => opened?,
+    };
     check(model.info(), options)?;
     let draft_model = match draft_path {
         None => None,
@@ -71,11 +78,12 @@ pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
     Ok(Opened { engine, model, sources, context })
 }
 
-/// A model's path, and that of its part that sees.
-fn find_seeing(name: Option<&str>, stop: &Stop) -> Result<(Option<PathBuf>, Option<PathBuf>)> {
-    let Some(found) = look(name, stop, bn_hub::resolve_seeing)? else { return Ok((None, None)) };
+/// A model's path, that of its part that sees, and whether there is one.
+fn find_seeing(name: Option<&str>, stop: &Stop) -> Result<(Option<PathBuf>, Option<PathBuf>, bool)> {
+    let Some(found) = look(name, stop, bn_hub::resolve_seeing)? else { return Ok((None, None, false)) };
     found.unclear.iter().for_each(note);
-    Ok((Some(found.path), found.pictures))
+    let is_there = found.pictures.is_some();
+    Ok((Some(found.path), found.pictures, is_there))
 }
 
 /// A model with a name on Hugging Face's hub becomes a path.

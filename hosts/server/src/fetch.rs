@@ -58,32 +58,35 @@ impl Fetcher {
     }
 }
 
-/// Puts pictures in the place of their URLs, for a model that sees.
-pub async fn pictures(call: &mut Call, held: &Held, fields: &mut Fields) -> Result<()> {
+/// Puts pictures in the place of their URLs, for a model that sees, and returns the bytes of them all.
+pub async fn pictures(call: &mut Call, held: &Held, fields: &mut Fields) -> Result<usize> {
     let app = call.app.clone();
-    let Some(fetcher) = app.fetcher.as_ref().filter(|_| held.info.sees) else { return Ok(()) };
-    let mut fetched = Fetched::new();
+    let Some(fetcher) = app.fetcher.as_ref().filter(|_| held.info.sees) else { return Ok(0) };
+    let (mut places, mut fetched) = (HashMap::<String, usize>::new(), Fetched::new());
     for field in FIELDS.iter().filter_map(|name| fields.get(name)) {
         each(field, &mut |part| {
-            drop(url_of(part).map(|url| fetched.insert(url.to_owned(), Err(String::new()))))
+            url_of(part).into_iter().for_each(|url| *places.entry(url.to_owned()).or_default() += 1);
         });
     }
     let (begun, mut left) = (Instant::now(), app.options.max_body);
-    for (url, result) in &mut fetched {
-        *result = match begun.elapsed() < TIME {
+    for (url, places) in places {
+        let result = match begun.elapsed() < TIME {
             true => fetcher.fetch(url.clone(), &mut call.lease, left.min(MOST)).await?,
             false => Err("there are too many".to_owned()),
         };
-        left = left
-            .checked_sub(result.as_ref().map_or(0, String::len))
-            .ok_or_else(|| too_large(app.options.max_body))?;
+        // Each place gets a copy.
+        let bytes = result.as_ref().map_or(0, String::len);
+        call.lease.take(bytes.saturating_mul((places - 1) * COPIES))?;
+        let all = bytes.saturating_mul(places);
+        left = left.checked_sub(all).ok_or_else(|| too_large(app.options.max_body))?;
+        fetched.insert(url, result);
     }
     for name in FIELDS {
         if let Some(field) = fields.get_mut(name).filter(|_| !fetched.is_empty()) {
             put(field, &fetched);
         }
     }
-    Ok(())
+    Ok(app.options.max_body - left)
 }
 
 fn each(value: &Value, call: &mut dyn FnMut(&Value)) {

@@ -219,7 +219,7 @@ fn traceparent(headers: &HeaderMap) -> Option<&str> {
 /// Runs the request with the fields of a body of `length` bytes.
 pub async fn run<A: Api>(mut call: Call, mut fields: Fields, length: usize) -> Result<Response<Body>> {
     let held = take_model(&mut call, &fields).await?;
-    fetch::pictures(&mut call, &held, &mut fields).await?;
+    let length = length + fetch::pictures(&mut call, &held, &mut fields).await?;
     let work = call.app.clone();
     let cost = call.cost(length);
     let (call, held, read) = work

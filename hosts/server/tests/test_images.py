@@ -103,8 +103,13 @@ class Images(unittest.TestCase):
             for name in ("mmproj-F16.gguf", "mmproj-F32.gguf"):
                 with open(os.path.join(folder, name), "wb"):
                     pass
-            for more, said in [({}, True), ({"pictures": "none"}, False)]:
+            def log(**more):
                 server = Server(model=model, **more)
+                self.assertIn("42", server.ok("/v1/completions", {"prompt": "17+25=", "max_tokens": 3, "temperature": 0})["choices"][0]["text"])
                 server.process.terminate()
-                log = server.process.communicate(timeout=60)[1]
-                self.assertEqual("--pictures says which of mmproj-F16.gguf, mmproj-F32.gguf" in log, said, log)
+                return server.process.communicate(timeout=60)[1]
+
+            for more, said in [({}, True), ({"pictures": "none"}, False)]:
+                self.assertEqual("--pictures says which of mmproj-F16.gguf, mmproj-F32.gguf" in log(**more), said)
+            os.remove(os.path.join(folder, "mmproj-F32.gguf"))
+            self.assertIn("images are not seen: --pictures: ", log())  # it is empty

@@ -51,6 +51,17 @@ pub struct Loader {
     pub stop: Arc<AtomicBool>,
 }
 
+/// The files of a model.
+#[derive(Default)]
+struct Paths {
+    /// None: the demo.
+    path: Option<PathBuf>,
+    /// The part that sees.
+    pictures: Option<PathBuf>,
+    /// It was found beside the model, and not asked for.
+    found: bool,
+}
+
 /// A look for a model by its name.
 type Look<T> =
     fn(&str, &bn_hub::Settings, &mut dyn bn_hub::Progress, &AtomicBool) -> Result<T, bn_hub::Error>;
@@ -79,19 +90,26 @@ impl Unloaded {
 impl Loader {
     pub fn load(&self, listing: &Listing) -> Result<Loaded, Unloaded> {
         let options = &listing.options;
-        let (path, pictures) = self.find(listing)?;
+        let Paths { path, pictures, found } = self.find(listing)?;
         let drafter = options.drafter.as_ref().map(|drafter| self.resolve(Path::new(drafter))).transpose()?;
-        let model = self.open(
-            options,
-            path.as_deref(),
-            bn::ModelOptions {
+        let open = |pictures_path: Option<PathBuf>| {
+            let own = bn::ModelOptions {
                 mtp: options.mtp,
-                drafter_path: drafter,
-                pictures_path: pictures,
+                drafter_path: drafter.clone(),
+                pictures_path,
                 skip_zeros: options.skip_zeros,
                 ..bn::ModelOptions::default()
-            },
-        )?;
+            };
+            self.open(options, path.as_deref(), own)
+        };
+        let model = match open(pictures) {
+            // Nobody asked for the part.
+            Err(error) if found && error.message.contains("--pictures") => {
+                tracing::warn!("images are not seen: {}", error.message);
+                open(None)?
+            }
+            opened => opened?,
+        };
         (self.check)(&model).map_err(|why| Unloaded { wrong_option: true, ..Unloaded::new(why) })?;
         let draft = match &options.draft_model {
             Some(draft) => {
@@ -112,18 +130,22 @@ impl Loader {
         Ok(Loaded { name, engine, model, info, manners, options, path, files, sizes, adapters })
     }
 
-    /// The paths of a model, and of the file of its part that sees.
-    fn find(&self, listing: &Listing) -> Result<(Option<PathBuf>, Option<PathBuf>), Unloaded> {
-        let Some(path) = &listing.path else { return Ok((None, None)) };
+    fn find(&self, listing: &Listing) -> Result<Paths, Unloaded> {
+        let Some(path) = &listing.path else { return Ok(Paths::default()) };
+        let given = |pictures| Ok(Paths { path: Some(self.resolve(path)?), pictures, found: false });
         match listing.options.pictures.as_deref() {
-            Some(NO_PICTURES) => Ok((Some(self.resolve(path)?), None)),
-            Some(given) => Ok((Some(self.resolve(path)?), Some(self.resolve(Path::new(given))?))),
+            Some(NO_PICTURES) => given(None),
+            Some(pictures) => given(Some(self.resolve(Path::new(pictures))?)),
             None => {
                 let found = self.look(path, bn_hub::resolve_seeing)?;
                 if let Some(why) = &found.unclear {
                     tracing::warn!("{why}");
                 }
-                Ok((Some(found.path), found.pictures))
+                Ok(Paths {
+                    path: Some(found.path),
+                    found: found.pictures.is_some(),
+                    pictures: found.pictures,
+                })
             }
         }
     }
