@@ -823,9 +823,11 @@ struct bn_picture {
     /** A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
      * of red, green and blue for each pixel, line by line from the top. */
     const uint8_t *data;
+    /** Bytes at `data`. */
     size_t data_len;
-    /** 0 and 0: `data` is a file. */
+    /** Pixels of a line. 0, as `height`: `data` is a file. */
     uint32_t width;
+    /** Number of lines. */
     uint32_t height;
     /** Room for later fields: 0. */
     uint64_t reserved[2];
@@ -1001,6 +1003,7 @@ struct bn_request_params {
      * `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
      * stand for a picture. Copied. */
     const bn_picture *pictures;
+    /** At most `BN_MAX_PICTURES`. */
     size_t pictures_count;
 };
 

@@ -268,13 +268,15 @@ fn sight(
         }
         Some(path) => open(&Source::File(path.clone()))
             .map_err(|error| Error::new(error.status, format!("pictures_path: {}", error.message))),
-        None if folder && !facts.encodes && says_of_pictures(source) => open(source).or_else(|error| match error.status {
-            Status::Unsupported => {
-                log(WARN, &format!("pictures are refused: {error}"));
-                Ok(None)
-            }
-            _ => Err(error),
-        }),
+        None if folder && !facts.encodes && says_of_pictures(source) => {
+            open(source).or_else(|error| match error.status {
+                Status::Unsupported => {
+                    log(WARN, &format!("pictures are refused: {error}"));
+                    Ok(None)
+                }
+                _ => Err(error),
+            })
+        }
         None => Ok(None),
     }
 }
@@ -282,7 +284,9 @@ fn sight(
 /// Whether a folder has a file on how pictures are prepared.
 fn says_of_pictures(source: &Source) -> bool {
     let Source::File(path) = source else { return false };
-    ["preprocessor_config.json", "processor_config.json"].iter().any(|name| Path::new(path).join(name).exists())
+    ["preprocessor_config.json", "processor_config.json"]
+        .iter()
+        .any(|name| Path::new(path).join(name).exists())
 }
 
 /// Like `load`, for files that are already open.

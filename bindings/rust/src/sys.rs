@@ -721,9 +721,11 @@ pub struct bn_picture {
     /// A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
     /// of red, green and blue for each pixel, line by line from the top.
     pub data: *const u8,
+    /// Bytes at `data`.
     pub data_len: usize,
-    /// 0 and 0: `data` is a file.
+    /// Pixels of a line. 0, as `height`: `data` is a file.
     pub width: u32,
+    /// Number of lines.
     pub height: u32,
     /// Room for later fields: 0.
     pub reserved: [u64; 2],
@@ -910,6 +912,7 @@ pub struct bn_request_params {
     /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
     /// stand for a picture. Copied.
     pub pictures: *const bn_picture,
+    /// At most `BN_MAX_PICTURES`.
     pub pictures_count: usize,
 }
 
