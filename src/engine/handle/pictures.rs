@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Bounds on pictures from outside. The bytes of a file are bounded by its pixels.
-const LIMITS: Limits = Limits { bytes: 256 << 20, side: 1 << 16, pixels: 1 << 26 };
+const LIMITS: Limits = Limits { bytes: 64 << 20, side: 1 << 14, pixels: 1 << 25 };
 
 impl Eyes {
     fn plan(&self, picture: &Picture) -> Result<Plan> {
@@ -39,7 +39,11 @@ impl Eyes {
         }
         let plan = self.plan(picture)?;
         let pixels = match picture {
-            Picture::Encoded(bytes) => picture::decode(bytes, &LIMITS)?,
+            Picture::Encoded(bytes) => {
+                // One at a time: it may take `LIMITS.memory()` bytes.
+                let _one = self.known.decoding.lock();
+                picture::decode(bytes, &LIMITS)?
+            }
             Picture::Pixels { width, height, rgb } => {
                 let mut copy = Vec::new();
                 reserve(&mut copy, rgb.len(), "a picture")?;

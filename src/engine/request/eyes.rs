@@ -53,6 +53,7 @@ pub(in crate::engine) struct KnownPictures {
     /// Other vectors come of another tower, or of pictures that are prepared in another way.
     maker: u64,
     living: Mutex<HashMap<u64, Weak<Picture>>>,
+    pub decoding: Mutex<()>,
 }
 
 impl KnownPictures {
@@ -60,7 +61,7 @@ impl KnownPictures {
     /// not found by later processes.
     fn new(folder: Option<&str>, maker: u64) -> Self {
         let key = folder.and_then(|folder| kept_key(Path::new(folder))).unwrap_or_else(random_key);
-        Self { key, maker, living: Mutex::default() }
+        Self { key, maker, living: Mutex::default(), decoding: Mutex::default() }
     }
 
     pub(in crate::engine) fn hash(&self, picture: &api::Picture) -> u64 {
