@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 /// Sizes are in elements, pixels and patches.
 #[derive(Clone, Debug)]
-pub struct TowerConfig {
+pub(crate) struct TowerConfig {
     pub family: &'static TowerFamily,
     pub name: String,
     pub layers: usize,
@@ -45,7 +45,7 @@ pub struct TowerConfig {
 
 /// How a file has the product of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Embedding {
+pub(crate) enum Embedding {
     /// As a convolution: by color, frame, row and column.
     Convolution,
     /// In a tensor for each of two frames, by color, row and column.
@@ -62,17 +62,17 @@ const POSITIONS: RangeInclusive<usize> = 1..=1 << 20;
 
 impl TowerConfig {
     /// Elements of a patch.
-    pub fn patch_len(&self) -> usize {
+    pub(crate) fn patch_len(&self) -> usize {
         3 * self.frames * self.patch * self.patch
     }
 
     /// Patches of a soft token.
-    pub fn group(&self) -> usize {
+    pub(crate) fn group(&self) -> usize {
         self.merge * self.merge
     }
 
     /// Elements of the row that makes a soft token.
-    pub fn merged(&self) -> usize {
+    pub(crate) fn merged(&self) -> usize {
         match self.family.merge {
             Merge::Beside => self.group() * self.hidden,
             Merge::Average => self.hidden,
@@ -80,12 +80,12 @@ impl TowerConfig {
     }
 
     /// Rows of the table of positions on a side.
-    pub fn side(&self) -> usize {
+    pub(crate) fn side(&self) -> usize {
         self.positions.isqrt()
     }
 
     /// `BadModel` for an impossible value, with the file's own `names`.
-    pub fn check(&self, names: &Names) -> Result<()> {
+    pub(crate) fn check(&self, names: &Names) -> Result<()> {
         names.within("block_count", self.layers, LAYERS)?;
         names.within("embedding_length", self.hidden, HIDDEN)?;
         names.within("feed_forward_length", self.ffn, FFN)?;
@@ -125,7 +125,7 @@ impl TowerConfig {
     }
 
     /// The rotation of q and k. Axis 1 is a patch's row, 2 its column.
-    pub fn rope(&self) -> Rope {
+    pub(crate) fn rope(&self) -> Rope {
         let dim = self.attention.head_dim;
         let (quarter, half) = (dim / 4, dim / 2);
         // As transformers computes it, in f32.

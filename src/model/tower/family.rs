@@ -10,7 +10,7 @@ mod siglip;
 
 /// The differences between families.
 #[derive(Debug)]
-pub struct TowerFamily {
+pub(crate) struct TowerFamily {
     /// `clip.projector_type` in GGUF.
     pub gguf: &'static str,
     /// `model_type` in the `config.json` of the whole model.
@@ -44,7 +44,7 @@ pub struct TowerFamily {
 
 /// An order of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// By rows of the picture.
     Rows,
     /// Those that become a soft token after each other, by rows of soft tokens.
@@ -53,7 +53,7 @@ pub enum Order {
 
 /// How patches are told apart before the first layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Positions {
+pub(crate) enum Positions {
     None,
     /// A square table, whose corners are the picture's, with linear weights between its rows.
     Corners,
@@ -67,7 +67,7 @@ pub enum Positions {
 
 /// How q and k are rotated by a patch's row and column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rotation {
+pub(crate) enum Rotation {
     /// The first half of the pairs by the row, the other by the column, both with the same frequencies.
     Halves,
     /// The same, with every other frequency for each.
@@ -77,14 +77,14 @@ pub enum Rotation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merge {
+pub(crate) enum Merge {
     Beside,
     Average,
 }
 
 /// What makes soft tokens of merged patches.
 #[derive(Debug)]
-pub struct Projector {
+pub(crate) struct Projector {
     /// The norm of merged patches. `None`: there is none.
     pub norm: Option<ProjectorNorm>,
     /// Factor on them before that.
@@ -99,7 +99,7 @@ pub struct Projector {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ProjectorNorm {
+pub(crate) enum ProjectorNorm {
     /// By GGUF's name. In folders this is added to its weights.
     Rms(&'static str, f32),
     /// RMSNorm without weights.
@@ -110,7 +110,7 @@ pub enum ProjectorNorm {
 
 /// Rows of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Width {
+pub(crate) enum Width {
     /// As wide as its input.
     Same,
     /// The tower's.
@@ -123,7 +123,7 @@ pub enum Width {
 
 /// Names of tensors in folders, with GGUF's.
 #[derive(Debug)]
-pub struct Names {
+pub(crate) struct Names {
     /// How names of the tower begin, the longest first.
     pub tower: &'static [&'static str],
     /// How those of its layers go on.
@@ -139,7 +139,7 @@ pub struct Names {
 
 /// The keys of a folder's sizes, and their defaults: those of transformers' classes.
 #[derive(Debug)]
-pub struct Sizes {
+pub(crate) struct Sizes {
     pub hidden: usize,
     pub ffn: usize,
     pub layers: usize,
@@ -165,7 +165,7 @@ pub struct Sizes {
 
 /// Where a folder says how many patches, in a row, become a soft token.
 #[derive(Clone, Copy, Debug)]
-pub enum MergeKey {
+pub(crate) enum MergeKey {
     /// In `vision_config`.
     Vision(&'static str, usize),
     /// Outside of it.
@@ -176,7 +176,7 @@ pub enum MergeKey {
 
 /// Where a folder says how long the table of positions is.
 #[derive(Clone, Copy, Debug)]
-pub enum PositionKey {
+pub(crate) enum PositionKey {
     None,
     /// A key of `vision_config`.
     Key(&'static str, usize),
@@ -188,18 +188,18 @@ pub(crate) static TOWERS: &[&TowerFamily] =
     &[&qwen::QWEN35, &gemma::GEMMA3, &gemma::GEMMA4, &siglip::IDEFICS3, &siglip::LFM2, &pixtral::PIXTRAL];
 
 impl TowerFamily {
-    pub fn of_gguf(projector: &str) -> Option<&'static Self> {
+    pub(crate) fn of_gguf(projector: &str) -> Option<&'static Self> {
         TOWERS.iter().find(|family| family.gguf == projector).copied()
     }
 
-    pub fn of_hf(model_type: &str) -> Option<&'static Self> {
+    pub(crate) fn of_hf(model_type: &str) -> Option<&'static Self> {
         TOWERS.iter().find(|family| family.hf.contains(&model_type)).copied()
     }
 }
 
 impl Names {
     /// GGUF's name of a folder's tensor. `None` if it is not part of the tower or of its projector.
-    pub fn canonical(&self, name: &str) -> Option<String> {
+    pub(crate) fn canonical(&self, name: &str) -> Option<String> {
         let behind = |starts: &[&str]| starts.iter().find_map(|start| name.strip_prefix(start));
         if let Some(part) = behind(self.projector) {
             return find(self.in_projector, part);
@@ -214,7 +214,7 @@ impl Names {
     }
 
     /// Whether the tensor belongs to the tower or its projector.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         let behind = self.tower.iter().find_map(|start| name.strip_prefix(start));
         let ignored = |name: &str| self.ignored.iter().any(|start| name.starts_with(start));
         behind.is_some_and(|name| !ignored(name))
