@@ -14,7 +14,8 @@
   tolerance   the largest allowed |ours - reference| / |reference| (2-norms over all values)
 
 Nothing of patches is stored: element i of all patches is `element(i)`. A patch has its elements by color, frame, row and
-column, for LFM2-VL and Gemma 4 by row, column and color. The reference computes in f32, with eager attention, from the files' weights.
+column, for LFM2-VL and Gemma 4 by row, column and color. The reference computes in f32, with eager attention, from the
+files' weights.
 """
 
 import json

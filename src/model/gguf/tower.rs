@@ -24,8 +24,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("expert_used_count", "mixtures of experts"),
 ];
 
-/// The configuration, and how pictures are prepared. `Unsupported` for a file that is no mmproj, or of a tower that this
-/// build lacks.
+/// The configuration, and how pictures are prepared. `Unsupported` for a file that is no mmproj, or for a tower that
+/// this build lacks.
 pub(crate) fn read(gguf: &Gguf, warn: &dyn Fn(&str)) -> Result<(TowerConfig, Processor)> {
     let architecture: &str = gguf.get("general.architecture")?;
     if architecture != ARCHITECTURE {

@@ -89,9 +89,8 @@ impl HfTower {
         match made.patch_len() == self.config.patch_len() && made.merge as usize == self.config.merge {
             true => Ok(made),
             false => Err(Error::bad_model(format!(
-                "{}: pictures are prepared as patches of {} by {} for soft tokens of {}, and the vision_config has {} and {}",
+                "{}: pictures become patches of {} pixels for soft tokens of {}, and the vision_config has {} and {}",
                 self.folder.what(),
-                made.patch,
                 made.patch,
                 made.merge,
                 self.config.patch,

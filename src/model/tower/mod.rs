@@ -109,10 +109,10 @@ impl Tower {
         patches.saturating_mul(kept).saturating_add(most)
     }
 
-    /// Runs pictures: patches `[sum of the grids' patches, patch_len]`, and a grid for each part that is seen by itself.
-    /// Appends the soft tokens of all, `[soft tokens, width]`, to `out`. A picture's have the same bits in any company.
-    /// Calls `stop` between layers; true ends it with `Status::Cancelled`. `InvalidArgument` for patches that do not fit
-    /// their grids, `OutOfMemory`.
+    /// Runs pictures: patches `[sum of the grids' patches, patch_len]`, as `processor` makes them, and a grid for each
+    /// part that is seen by itself. Appends the soft tokens of all, `[soft tokens, width]`, to `out`. A picture's
+    /// have the same bits in any company. Calls `stop` between layers; true ends it with `Status::Cancelled`.
+    /// `InvalidArgument` for patches that do not fit their grids, `OutOfMemory`.
     pub fn forward(
         &self,
         ops: &dyn OpSet,
