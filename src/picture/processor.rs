@@ -183,8 +183,12 @@ impl Processor {
         let cell = u64::from(self.patch) * u64::from(self.patch);
         let pixels = match self.family {
             Family::Qwen { max_pixels, .. } => max_pixels,
-            Family::Gemma3 { width, height } | Family::Pixtral { width, height } => {
-                u64::from(width) * u64::from(height)
+            Family::Gemma3 { width, height } => u64::from(width) * u64::from(height),
+            Family::Pixtral { width, height } => {
+                let whole = |side: u32| {
+                    u64::from(side).next_multiple_of(u64::from(self.patch) * u64::from(self.merge))
+                };
+                whole(width) * whole(height)
             }
             // The tiles of the longest side, and the whole.
             Family::Idefics3 { longest, tile, .. } => {

@@ -398,3 +398,47 @@ fn a_tower_in_a_file_beside_the_model_sees_the_same() {
     }
     std::fs::remove_file(&file).unwrap();
 }
+
+#[test]
+fn questions_are_about_pictures() {
+    let folder = talking(&golden());
+    let engine = engine(&folder.path(), |config| config.context_length = 128);
+    let chat = json!({"messages": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "ab"}]}]});
+    let options = |texts: [&'static str; 2]| texts.map(Into::into).to_vec();
+    let question = |text: &'static str| Question {
+        text: text.into(),
+        options: options(["a", "b"]),
+        ..Default::default()
+    };
+    let asked = |prompt: Prompt<'static>, n: u32| {
+        let questions = Some(vec![question("cd"), question("efg"), question("")]);
+        RequestParams { prompt, pictures: vec![picture([30, 22], n)], questions, ..Default::default() }
+    };
+    let decide = |n| {
+        let answer = ask(&engine, asked(Prompt::ChatJson(chat.to_string().into()), n));
+        assert_eq!((answer.message.as_str(), answer.decisions.answers.len()), ("", 3));
+        answer.decisions
+    };
+    let first = decide(1);
+    assert_eq!(decide(1), first);
+    assert_ne!(decide(2), first, "it looks");
+    // Plain scoring of the last question's first option.
+    let ids = [58, 60, 59, 3, 4];
+    let text = "user:<|vision_start|><|image_pad|><|vision_end|>ab.a";
+    let request = RequestParams {
+        prompt: Prompt::Text(text.into()),
+        parse_special: true,
+        pictures: vec![picture([30, 22], 1)],
+        scores: Some(ScoreParams { from: 0, generates: false }),
+        sampling: SamplingParams { logprobs: true, ..Default::default() },
+        ..Default::default()
+    };
+    let scored = ask(&engine, request);
+    let want = f32::from_bits(scored.logprob_bits.last().unwrap().1);
+    let at = first.answers[2].first_option as usize;
+    assert!((first.options[at].logprob - f64::from(want)).abs() < 1e-6, "{first:?}, {want}");
+    let message = [Message { role: "user", content: "ab" }];
+    refused(&engine, asked(Prompt::Chat(message.to_vec().into()), 1), Status::InvalidArgument, "0 places");
+    refused(&engine, asked(Prompt::Tokens(ids[3..].to_vec().into()), 1), Status::InvalidArgument, "0 places");
+    assert_eq!(ask(&engine, asked(Prompt::Tokens(ids.to_vec().into()), 1)).message, "");
+}

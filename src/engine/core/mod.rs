@@ -323,6 +323,7 @@ impl Core {
         if let (Some(trace), Some(sink)) = (trace, &self.shared.on_span) {
             spans(&event, trace, unix_ns()).for_each(|span| callback::run(|| sink(&span)));
         }
+        self.look_away();
         self.record.ends.push(event.usage);
         self.outbox.events.push((seq.0, event));
     }
@@ -378,7 +379,6 @@ impl Core {
             self.end(seq, why);
         }
         self.ended = ended;
-        self.look_away();
         self.branch_on();
         self.plan = plan;
         if self.replica.became_sick(&self.shared.log) {

@@ -46,9 +46,15 @@ impl Core {
     }
 
     fn look(&mut self, eyes: &Eyes, waiting: &[(SeqId, Range<u32>)], until: u64) {
-        for (seq, range) in waiting {
+        // What is begun is finished first: prompts that come later may stand before its own.
+        let begun = |core: &Self, (seq, range): &&(SeqId, Range<u32>)| {
+            let at = core.sight.at.as_ref().map(|(picture, _)| Arc::as_ptr(picture));
+            at.is_some() && core.unseen(*seq, range).as_ref().map(Arc::as_ptr) == at
+        };
+        let first = waiting.iter().find(|entry| begun(self, entry));
+        for (seq, range) in first.into_iter().chain(waiting) {
             while let Some(picture) = self.unseen(*seq, range) {
-                match self.see(eyes, *seq, &picture) {
+                match panics::checked("a picture", || self.see(eyes, *seq, &picture)) {
                     Ok(()) => {}
                     // The request ends before the next step.
                     Err(error) if error.status == Status::Cancelled => break,
@@ -72,17 +78,15 @@ impl Core {
         let (_, run) = match &mut sight.at {
             Some((at, run)) if Arc::ptr_eq(at, picture) => (at, run),
             at => {
-                let mut patches = Vec::new();
-                let prepare = |pixels: &_| eyes.processor.prepare(pixels, &picture.plan, &mut patches);
-                picture.with_pixels(prepare).unwrap_or(Ok(()))?;
-                let run = tower.begin(&[(&patches, &picture.plan.grids)])?;
+                let begin = |patches: &[f32]| tower.begin(&[(patches, &picture.plan.grids)]);
+                // Another replica may have made the vectors meanwhile.
+                let Some(run) = picture.with_patches(begin).transpose()? else { return Ok(()) };
                 let (picture, run) = at.insert((picture.clone(), run));
                 (picture, run)
             }
         };
         let stop = &mut || all_ended(shared, *number, sequences, [seq]);
-        let layer = || tower.advance(run, &*backend.ops, stop);
-        if panics::checked("a picture", layer)? {
+        if tower.advance(run, &*backend.ops, stop)? {
             return Ok(());
         }
         let mut vectors = Vec::new();

@@ -12,7 +12,7 @@ use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
 use crate::text::reply::{Advice, Reply, ReplyParts, grammar};
-use crate::text::{Chat, ChatTemplate, Message, Rendered, Tokenizer};
+use crate::text::{Chat, ChatTemplate, Message, Tokenizer};
 use xxhash_rust::xxh64::Xxh64;
 
 /// Maximum length of a bad word in bytes.
@@ -51,6 +51,8 @@ pub(super) struct RequestLimits<'a> {
     pub chat: Option<&'a ChatTemplate>,
     /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
+    /// Bytes that all requests may take together.
+    pub room: u64,
     /// None: it sees no pictures.
     pub eyes: Option<&'a Eyes>,
 }
@@ -91,13 +93,11 @@ impl RequestLimits<'_> {
         };
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
-            Prompt::Text(text) if params.parse_special && !params.pictures.is_empty() => {
-                let text = Rendered { text: text.to_string(), untrusted: Vec::new() };
-                let text = self.spread(&text, &pictures)?;
-                spread = true;
-                self.encode(&text.text, true, params.embedding.is_some())?
+            Prompt::Text(text) => {
+                let (ids, made) = self.encode_seen(text, params, &pictures)?;
+                spread = made;
+                ids
             }
-            Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
             Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::Pair(first, second) => {

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::limits::RequestLimits;
-use crate::base::{Error, Result, reserve};
+use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{Picture, Prompt, RequestParams};
 use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::{self, Pictures, Tokens, misplaced};
@@ -17,13 +17,30 @@ use std::sync::Arc;
 /// Bounds on pictures from outside. The bytes of a file are bounded by its pixels.
 const LIMITS: Limits = Limits { bytes: 64 << 20, side: 1 << 14, pixels: 1 << 25 };
 
+/// The most pictures of a request.
+const MOST: usize = 1024;
+
 impl Eyes {
+    /// `InvalidArgument` for a picture beyond the bounds of pictures or of `picture_tokens`.
     fn plan(&self, picture: &Picture) -> Result<Plan> {
         let (width, height) = match picture {
             Picture::Encoded(bytes) => picture::size(bytes, &LIMITS)?,
-            Picture::Pixels { width, height, .. } => (*width, *height),
+            Picture::Pixels { width, height, .. } => {
+                LIMITS.check(*width, *height)?;
+                (*width, *height)
+            }
         };
-        self.processor.plan(width, height)
+        let plan = self.processor.plan(width, height)?;
+        let (vectors, patches) = (plan.vectors(), plan.patches());
+        if vectors as u64 > self.most_tokens || patches > self.most_patches {
+            let most = self.most_tokens;
+            return Err(Error::invalid(format!(
+                "{width}x{height} pixels become {vectors} vectors of {patches} patches; picture_tokens = {most}, and memory \
+                 is set aside for {} patches",
+                self.most_patches
+            )));
+        }
+        Ok(plan)
     }
 
     /// Number of positions that it takes in a prompt.
@@ -38,12 +55,10 @@ impl Eyes {
             return Ok(known);
         }
         let plan = self.plan(picture)?;
+        // One at a time: it may take `LIMITS.memory()` bytes.
+        let _one = self.known.decoding.lock();
         let pixels = match picture {
-            Picture::Encoded(bytes) => {
-                // One at a time: it may take `LIMITS.memory()` bytes.
-                let _one = self.known.decoding.lock();
-                picture::decode(bytes, &LIMITS)?
-            }
+            Picture::Encoded(bytes) => picture::decode(bytes, &LIMITS)?,
             Picture::Pixels { width, height, rgb } => {
                 let mut copy = Vec::new();
                 reserve(&mut copy, rgb.len(), "a picture")?;
@@ -51,7 +66,9 @@ impl Eyes {
                 Pixels { width: *width, height: *height, rgb: copy }
             }
         };
-        let made = Arc::new(pictures::Picture::new(hash, plan, pixels));
+        let mut patches = Vec::new();
+        self.processor.prepare(&pixels, &plan, &mut patches)?;
+        let made = Arc::new(pictures::Picture::new(hash, plan, patches));
         self.known.add(hash, &made);
         Ok(made)
     }
@@ -73,11 +90,24 @@ impl RequestLimits<'_> {
             error.message = format!("picture {at}: {}", error.message);
             error
         };
-        let mut all = 0;
+        if given.len() > MOST {
+            return Err(Error::invalid(format!("{} pictures; a request has at most {MOST}", given.len())));
+        }
+        let (mut all, mut bytes, patch_len) = (0, 0_u64, eyes.processor.patch_len());
         for (at, picture) in given.iter().enumerate() {
-            all += eyes.plan(picture).map_err(|error| named(at, error))?.vectors();
+            let plan = eyes.plan(picture).map_err(|error| named(at, error))?;
+            all += plan.vectors();
+            bytes = bytes.saturating_add(pictures::bytes(&plan, patch_len, self.hidden_size));
         }
         self.fits(all, all, "vectors of pictures")?;
+        if bytes > self.room {
+            let message = format!(
+                "{} pictures take {bytes} bytes, and requests have {} together",
+                given.len(),
+                self.room
+            );
+            return Err(Error::new(Status::MemoryLimit, message));
+        }
         let mut taken = Vec::new();
         reserve(&mut taken, given.len(), "pictures")?;
         for (at, picture) in given.iter().enumerate() {
@@ -98,6 +128,22 @@ impl RequestLimits<'_> {
             }
             _ => Ok(Cow::Borrowed(text)),
         }
+    }
+
+    /// The tokens of a text with pictures, and whether theirs are in it.
+    pub(super) fn encode_seen(
+        &self,
+        text: &str,
+        params: &RequestParams,
+        pictures: &[Arc<pictures::Picture>],
+    ) -> Result<(Vec<u32>, bool)> {
+        let whole = params.embedding.is_some();
+        if pictures.is_empty() || !params.parse_special {
+            return self.encode(text, params.parse_special, whole).map(|ids| (ids, false));
+        }
+        let text = Rendered { text: text.to_owned(), untrusted: Vec::new() };
+        let text = self.spread(&text, pictures)?;
+        self.encode(&text.text, true, whole).map(|ids| (ids, true))
     }
 
     /// Gives pictures their positions in a prompt, of which `spread` made the text or did not.
@@ -186,6 +232,14 @@ impl Engine {
         let limits = self.limits(true);
         let eyes = limits.eyes.ok_or_else(blind)?;
         eyes.positions(picture, &|text| limits.tokenizer()?.encode(text, false, true))
+    }
+}
+
+impl Engine {
+    /// Bytes of a prompt's pictures.
+    pub(super) fn picture_bytes(&self, pictures: Option<&Pictures>) -> u64 {
+        let Some((pictures, eyes)) = pictures.zip(self.shared.eyes.as_ref()) else { return 0 };
+        pictures.bytes(eyes.processor.patch_len(), self.facts().hidden_size)
     }
 }
 

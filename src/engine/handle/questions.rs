@@ -4,9 +4,10 @@ use super::limits::{Prompted, RequestLimits};
 use crate::base::{Error, Result, reserve};
 use crate::engine::api::{Prompt, Question, QuestionKind, RequestParams};
 use crate::engine::request::decision::{Asked, Decider};
-use crate::engine::request::pictures::Pictures;
+use crate::engine::request::pictures::{Picture, Pictures};
 use crate::text::chat::no_template;
 use crate::text::{Chat, Message};
+use std::sync::Arc;
 
 /// Maximum number of questions of a request.
 pub const MAX_QUESTIONS: usize = 4096;
@@ -56,12 +57,18 @@ impl RequestLimits<'_> {
         let mut gathered = Gathered::default();
         reserve(&mut gathered.asked, questions.len(), "questions")?;
         // A conversation is another one with each question.
-        let prompt = match &params.prompt {
-            Prompt::Tokens(ids) => self.given(ids)?,
-            Prompt::Text(text) => self.encode(text, params.parse_special, false)?,
-            Prompt::Chat(_) | Prompt::ChatJson(_) => Vec::new(),
+        let (mut prompt, mut chat, mut spread) = (Vec::new(), Chat::default(), false);
+        match &params.prompt {
+            Prompt::ChatJson(source) => (chat, spread) = (Chat::parse(source)?, true),
             Prompt::Pair(..) => return Err(Error::invalid("a pair of texts is given beside questions")),
-        };
+            _ => {}
+        }
+        let pictures = self.seen(params, &std::mem::take(&mut chat.pictures))?;
+        match &params.prompt {
+            Prompt::Tokens(ids) => prompt = self.given(ids)?,
+            Prompt::Text(text) => (prompt, spread) = self.encode_seen(text, params, &pictures)?,
+            _ => {}
+        }
         for (at, question) in questions.iter().enumerate() {
             let label = label(at, question);
             let named = |mut error: Error| {
@@ -70,14 +77,13 @@ impl RequestLimits<'_> {
             };
             let options = self.options(question).map_err(named)?;
             let asked = match &params.prompt {
-                Prompt::Chat(messages) => self.with_question(messages, &question.text).map(|ids| (ids, None)),
-                Prompt::ChatJson(source) => self.with_question_in(params, source, &question.text),
-                _ => self
-                    .continued(&prompt, &question.text, params.parse_special)
-                    .and_then(|ids| self.placed(ids, self.seen(params, &[])?, false)),
+                Prompt::Chat(messages) => self.with_question(messages, &question.text),
+                Prompt::ChatJson(_) => self.with_question_in(chat.clone(), &question.text, &pictures),
+                _ => self.continued(&prompt, &question.text, params.parse_special),
             };
-            let (ids, pictures) = asked.map_err(named)?;
-            gathered.pictures = gathered.pictures.or(pictures);
+            let placed = |ids| self.placed(ids, pictures.clone(), spread);
+            let (ids, placed) = asked.and_then(placed).map_err(named)?;
+            gathered.pictures = gathered.pictures.or(placed);
             let most = ids.len() + options.iter().map(Vec::len).max().unwrap_or(0);
             self.fits(most, most, "tokens with its longest option").map_err(named)?;
             gathered.add(question.kind, &label, ids, options)?;
@@ -107,22 +113,14 @@ impl RequestLimits<'_> {
         self.conversation(&all)
     }
 
-    /// Like `with_question`, of a conversation as JSON. Returns its pictures, too.
-    fn with_question_in(
-        &self,
-        params: &RequestParams,
-        source: &str,
-        text: &str,
-    ) -> Result<(Vec<u32>, Option<Pictures>)> {
+    /// Like `with_question`, of a conversation as JSON.
+    fn with_question_in(&self, mut chat: Chat, text: &str, pictures: &[Arc<Picture>]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
-        let mut chat = Chat::parse(source)?;
         if !text.is_empty() {
             chat.ask(text)?;
         }
-        let pictures = self.seen(params, &chat.pictures)?;
         let made = template.render_chat(&chat)?;
-        let ids = self.tokenizer()?.encode_chat(&*self.spread(&made, &pictures)?)?;
-        self.placed(ids, pictures, true)
+        self.tokenizer()?.encode_chat(&*self.spread(&made, pictures)?)
     }
 
     fn continued(&self, prompt: &[u32], text: &str, parse_special: bool) -> Result<Vec<u32>> {

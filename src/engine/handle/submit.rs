@@ -107,7 +107,7 @@ impl Engine {
         }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
-        bytes.prompt += pictures.as_ref().map_or(0, |pictures| pictures.bytes(facts.hidden_size));
+        bytes.prompt += self.picture_bytes(pictures.as_ref());
         decider.iter().for_each(|decider| bytes.decide(decider));
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
@@ -187,6 +187,7 @@ impl Engine {
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),
             pair: pair.as_deref(),
+            room: self.memory.for_requests(),
             eyes: self.shared.eyes.as_ref(),
         }
     }

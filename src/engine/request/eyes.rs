@@ -20,6 +20,9 @@ pub(in crate::engine) struct Eyes {
     pub sight: Arc<Sight>,
     /// That of the model, for pictures as large as the engine takes them.
     pub processor: Processor,
+    /// The most vectors of a picture, and patches.
+    pub most_tokens: u64,
+    pub most_patches: usize,
     pub known: KnownPictures,
 }
 
@@ -30,7 +33,8 @@ impl Eyes {
         let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
         let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
         let known = KnownPictures::new(config.cache_path.as_deref(), maker);
-        Some(Self { sight: sight.clone(), processor, known })
+        let (most_tokens, most_patches) = (config.picture_tokens, processor.most_patches());
+        Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, known })
     }
 }
 

@@ -4,7 +4,7 @@ use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserve};
 use crate::cache::ContentId;
 use crate::ops::RaggedBatch;
-use crate::picture::{Piece, Pixels, Plan};
+use crate::picture::{Piece, Plan};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -13,26 +13,26 @@ pub(crate) struct Picture {
     /// A keyed hash of its bytes.
     key: u64,
     pub plan: Plan,
-    /// `None` once the vectors are there.
-    pixels: Mutex<Option<Pixels>>,
+    /// What the tower reads, until it does.
+    patches: Mutex<Vec<f32>>,
     /// What the tower makes of it, `[positions, hidden]`.
     vectors: OnceLock<Vec<f32>>,
 }
 
 impl Picture {
-    pub(crate) fn new(key: u64, plan: Plan, pixels: Pixels) -> Self {
-        Self { key, plan, pixels: Mutex::new(Some(pixels)), vectors: OnceLock::new() }
+    pub(crate) fn new(key: u64, plan: Plan, patches: Vec<f32>) -> Self {
+        Self { key, plan, patches: Mutex::new(patches), vectors: OnceLock::new() }
     }
 
-    /// Calls the function with the pixels, unless the vectors are there.
-    pub(crate) fn with_pixels<T>(&self, each: impl FnOnce(&Pixels) -> T) -> Option<T> {
-        self.pixels.lock().as_ref().map(each)
+    /// Calls the function with the patches. `None` if the vectors are there.
+    pub(crate) fn with_patches<T>(&self, each: impl FnOnce(&[f32]) -> T) -> Option<T> {
+        let patches = self.patches.lock();
+        self.vectors.get().is_none().then(|| each(&patches))
     }
 
     pub(crate) fn see(&self, vectors: Vec<f32>) {
-        // Two replicas may make the same ones.
         let _ = self.vectors.set(vectors);
-        *self.pixels.lock() = None;
+        *self.patches.lock() = Vec::new();
     }
 
     /// Number of positions that it takes with its vectors.
@@ -43,12 +43,13 @@ impl Picture {
         };
         self.plan.pieces.iter().map(of).sum()
     }
+}
 
-    /// Bytes of its pixels and its vectors, `hidden` wide.
-    fn bytes(&self, hidden: usize) -> u64 {
-        let pixels = self.pixels.lock().as_ref().map_or(0, |pixels| pixels.rgb.len());
-        (size_of::<Self>() + pixels + self.positions() * hidden * size_of::<f32>()) as u64
-    }
+/// Bytes of a picture's patches and vectors.
+pub(crate) fn bytes(plan: &Plan, patch_len: usize, hidden: usize) -> u64 {
+    let elements =
+        plan.patches().saturating_mul(patch_len).saturating_add(plan.vectors().saturating_mul(hidden));
+    (size_of::<Picture>() as u64).saturating_add((elements as u64).saturating_mul(size_of::<f32>() as u64))
 }
 
 /// Tokenizes a text between vectors.
@@ -148,10 +149,10 @@ impl Pictures {
         Ok((placed, Self { pictures, spans }))
     }
 
-    /// Bytes of the pictures and of their vectors, `hidden` wide.
-    pub(crate) fn bytes(&self, hidden: usize) -> u64 {
+    /// Bytes of the pictures' patches, of `patch_len` elements, and of their vectors, `hidden` wide.
+    pub(crate) fn bytes(&self, patch_len: usize, hidden: usize) -> u64 {
         let spans = size_of_val(&self.spans[..]) as u64;
-        spans + self.pictures.iter().map(|picture| picture.bytes(hidden)).sum::<u64>()
+        spans + self.pictures.iter().map(|picture| bytes(&picture.plan, patch_len, hidden)).sum::<u64>()
     }
 
     /// The position after the last vector.
@@ -220,10 +221,9 @@ mod tests {
     use super::*;
 
     fn picture(key: u64, pieces: Vec<Piece>) -> Arc<Picture> {
-        let pixels = Pixels { width: 1, height: 1, rgb: vec![0; 3] };
         let mut plan = Plan::default();
         plan.pieces = pieces;
-        Arc::new(Picture::new(key, plan, pixels))
+        Arc::new(Picture::new(key, plan, Vec::new()))
     }
 
     fn vectors(rows: u32, cols: u32) -> Piece {

@@ -98,7 +98,10 @@ pub(super) fn axes(config: &Fields, family: &Family) -> Result<Option<Axes>> {
         None => config.object("rope_scaling")?,
         parameters => parameters,
     };
-    let sections = parameters.filter(|_| family.rope_sections).map_or(Ok(None), |own| own.sizes(KEY))?;
+    // Other rotations are not known, and pictures are refused then.
+    let known = |own: &Fields| own.flag("mrope_interleaved").is_ok_and(|flag| flag != Some(false));
+    let sections =
+        parameters.filter(|own| family.rope_sections && known(own)).map_or(Ok(None), |own| own.sizes(KEY))?;
     Ok(sections.and_then(|sections| crate::model::rope::axes(&sections)))
 }
 

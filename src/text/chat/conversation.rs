@@ -29,7 +29,7 @@ const RESERVED: [&str; 10] = [
 ];
 
 /// A checked conversation and its options.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chat {
     /// Objects without nulls. The arguments of a call are an object. A content is one text, or with pictures a list of
     /// parts of type text and image.

@@ -324,6 +324,7 @@ fn only_texts_to_embed_end_with_eos() {
         tokenizer,
         chat: None,
         pair: None,
+        room: u64::MAX,
         eyes: None,
     };
     let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
