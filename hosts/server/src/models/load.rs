@@ -118,9 +118,13 @@ impl Loader {
             }
             None => None,
         };
-        let info = model.info().clone();
+        let mut info = model.info().clone();
         let name = name_of(listing, &info, path.as_deref());
         let engine = bn::Engine::new(self.engine_options(options, &name, model.clone(), draft))?;
+        // An engine on a device, or without picture_tokens, sees nothing.
+        let probe = bn::Picture::pixels(64, 64, vec![0; 3 * 64 * 64]);
+        let refused = |error: &bn::Error| error.kind() == bn::ErrorKind::Unsupported;
+        info.sees = info.sees && !engine.picture_positions(&probe).is_err_and(|error| refused(&error));
         let mut adapters = Vec::new();
         for (adapter, path) in &options.adapters {
             adapters.push((adapter.clone(), engine.open_adapter(path)?));
