@@ -450,9 +450,9 @@ struct bn_engine_config {
      * `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
      * as they are read and written. 0: none. Not for the CPU, whose memory has the cache. */
     uint64_t host_cache_bytes;
-    /** The most positions that a picture takes in a prompt, 0 to 65536, default 4096. The model's
-     * own bound counts if it is lower. Larger pictures are made smaller. Memory for one of this
-     * size is set aside. 0: pictures are refused. */
+    /** The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+     * is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+     * elsewhere. Memory for one of this size is set aside. 0: pictures are refused. */
     uint64_t picture_tokens;
 };
 
@@ -1460,8 +1460,8 @@ struct bn_model_info {
     float repetition_penalty;
     /** 1 if it sees pictures. */
     int32_t sees;
-    /** The most positions of a picture by the model's own bound, before
-     * `bn_engine_config.picture_tokens`. 0: it sees none. */
+    /** The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
+     * sees none. */
     uint32_t picture_tokens;
 };
 

@@ -151,9 +151,9 @@ type Options struct {
 	// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
 	HostCacheBytes uint64
 
-	// The most positions that a picture takes in a prompt, 0 to 65536, default 4096. The model's
-	// own bound counts if it is lower. Larger pictures are made smaller. Memory for one of this
-	// size is set aside. 0: pictures are refused.
+	// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+	// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+	// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
 	PictureTokens uint64
 }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use xxhash_rust::xxh64::xxh64;
 
 /// What an engine sees with.
-pub(in crate::engine) struct Eyes {
+pub(crate) struct Eyes {
     pub sight: Arc<Sight>,
     /// That of the model, for pictures as large as the engine takes them.
     pub processor: Processor,
@@ -28,7 +28,7 @@ pub(in crate::engine) struct Eyes {
 
 impl Eyes {
     /// `None`: pictures are refused.
-    pub(in crate::engine) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
+    pub(crate) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
         let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
         let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
         let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
@@ -39,7 +39,7 @@ impl Eyes {
 }
 
 /// Upper bound of scratch bytes for a picture, on the CPU.
-pub(in crate::engine) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
+pub(crate) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
     let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
     let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
     let patches = processor.most_patches();
@@ -52,7 +52,7 @@ const KEY_FILE: &str = "pictures.key";
 
 /// The pictures of living requests, by a hash whose key nobody outside knows: whoever can find two pictures with one
 /// hash could have another's answered for his own.
-pub(in crate::engine) struct KnownPictures {
+pub(crate) struct KnownPictures {
     key: [u64; 2],
     /// Other vectors come of another tower, or of pictures that are prepared in another way.
     maker: u64,
@@ -68,7 +68,7 @@ impl KnownPictures {
         Self { key, maker, living: Mutex::default(), decoding: Mutex::default() }
     }
 
-    pub(in crate::engine) fn hash(&self, picture: &api::Picture) -> u64 {
+    pub(crate) fn hash(&self, picture: &api::Picture) -> u64 {
         let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         let (size, bytes) = match picture {
             api::Picture::Encoded(bytes) => ([0, 0], bytes),
@@ -81,11 +81,11 @@ impl KnownPictures {
     }
 
     /// The picture of a living request with this hash.
-    pub(in crate::engine) fn find(&self, hash: u64) -> Option<Arc<Picture>> {
+    pub(crate) fn find(&self, hash: u64) -> Option<Arc<Picture>> {
         self.living.lock().get(&hash)?.upgrade()
     }
 
-    pub(in crate::engine) fn add(&self, hash: u64, picture: &Arc<Picture>) {
+    pub(crate) fn add(&self, hash: u64, picture: &Arc<Picture>) {
         let mut living = self.living.lock();
         if living.len() == living.capacity() {
             living.retain(|_, picture| picture.strong_count() > 0);
