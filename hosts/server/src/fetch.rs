@@ -1,11 +1,8 @@
 //! Pictures at URLs: fetched before a request is read, from the hosts of `--fetch-images`.
-use crate::body::too_large;
-use crate::failure::Result;
+use crate::failure::{Result, too_large};
 use crate::fields::Fields;
 use crate::memory::Lease;
-use crate::models::Held;
 use crate::request::picture::{UNFETCHED, url_of};
-use crate::run::Call;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
@@ -58,27 +55,32 @@ impl Fetcher {
     }
 }
 
-/// Puts pictures in the place of their URLs, for a model that sees, and returns the bytes of them all.
-pub async fn pictures(call: &mut Call, held: &Held, fields: &mut Fields) -> Result<usize> {
-    let app = call.app.clone();
-    let Some(fetcher) = app.fetcher.as_ref().filter(|_| held.info.sees) else { return Ok(0) };
+/// Puts pictures in the place of their URLs, and returns the bytes of them all, at most `most`. Without a fetcher, or for a
+/// model that sees none, they stay.
+pub async fn pictures(
+    fetcher: Option<&Fetcher>,
+    lease: &mut Lease,
+    most: usize,
+    fields: &mut Fields,
+) -> Result<usize> {
+    let Some(fetcher) = fetcher else { return Ok(0) };
     let (mut places, mut fetched) = (HashMap::<String, usize>::new(), Fetched::new());
     for field in FIELDS.iter().filter_map(|name| fields.get(name)) {
         each(field, &mut |part| {
             url_of(part).into_iter().for_each(|url| *places.entry(url.to_owned()).or_default() += 1);
         });
     }
-    let (begun, mut left) = (Instant::now(), app.options.max_body);
+    let (begun, mut left) = (Instant::now(), most);
     for (url, places) in places {
         let result = match begun.elapsed() < TIME {
-            true => fetcher.fetch(url.clone(), &mut call.lease, left.min(MOST)).await?,
+            true => fetcher.fetch(url.clone(), lease, left.min(MOST)).await?,
             false => Err("there are too many".to_owned()),
         };
         // Each place gets a copy.
         let bytes = result.as_ref().map_or(0, String::len);
-        call.lease.take(bytes.saturating_mul((places - 1) * COPIES))?;
+        lease.take(bytes.saturating_mul((places - 1) * COPIES))?;
         let all = bytes.saturating_mul(places);
-        left = left.checked_sub(all).ok_or_else(|| too_large(app.options.max_body))?;
+        left = left.checked_sub(all).ok_or_else(|| too_large(most))?;
         fetched.insert(url, result);
     }
     for name in FIELDS {
@@ -86,7 +88,7 @@ pub async fn pictures(call: &mut Call, held: &Held, fields: &mut Fields) -> Resu
             put(field, &fetched);
         }
     }
-    Ok(app.options.max_body - left)
+    Ok(most - left)
 }
 
 fn each(value: &Value, call: &mut dyn FnMut(&Value)) {

@@ -23,7 +23,10 @@ pub async fn answer(app: Arc<App>, parts: Parts, body: Body, write: Write) -> Re
 async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<Body>> {
     let (mut fields, length) = body::read(&mut call, body).await?;
     let held = run::take_model(&mut call, &fields).await?;
-    let length = length + fetch::pictures(&mut call, &held, &mut fields).await?;
+    let app = call.app.clone();
+    let fetcher = app.fetcher.as_ref().filter(|_| held.info.sees);
+    let length =
+        length + fetch::pictures(fetcher, &mut call.lease, app.options.max_body, &mut fields).await?;
     let (app, cost) = (call.app.clone(), call.cost(length));
     let work = move || {
         let written = write(&mut call, &held, fields);
