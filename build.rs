@@ -229,6 +229,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
     ("Constraints", &["constraint.rs", "exports/constraint.rs"]),
     ("Embeddings, drafts and traces of a request", &["pooling.rs", "speculation.rs", "trace.rs"]),
     ("Questions about a prompt", &["question.rs"]),
+    ("Pictures", &["picture.rs", "exports/picture.rs"]),
     ("Requests", &["request.rs", "exports/request.rs", "exports/request_info.rs"]),
     ("Events", &["event.rs", "tool_call.rs", "exports/event.rs", "exports/embed.rs"]),
     ("The state and the end of an engine", &["exports/lifecycle.rs"]),

@@ -8,6 +8,7 @@ use bn_engine::formats::safetensors::SafeTensors;
 use bn_engine::kernels::pack::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
 use bn_engine::model::{check_config, load_checkpoint};
+use bn_engine::picture::{self, Limits};
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
 
@@ -17,7 +18,7 @@ pub const WHAT: &str = "the input";
 /// A name and its function. An error is a valid end; a panic, a hang or a large allocation is not.
 pub type Target = (&'static str, fn(&[u8]) -> Result<()>);
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("gguf", gguf),
     ("tokenizer_gguf", tokenizer_gguf),
     ("tokenizer_json", tokenizer_json),
@@ -27,6 +28,7 @@ pub const TARGETS: [Target; 9] = [
     ("tokenizer_side_files", tokenizer_side_files),
     ("kernel_config", kernel_config),
     ("template", template),
+    ("picture", picture),
 ];
 
 /// A whole model file: header, metadata, tokenizer, every tensor.
@@ -155,4 +157,13 @@ pub fn template(bytes: &[u8]) -> Result<()> {
     template.render(&talk[1..2], true)?;
     template.render(&[], false)?;
     template.render(&talk, true).map(|_| ())
+}
+
+/// An encoded picture, within limits that keep its memory small.
+pub fn picture(bytes: &[u8]) -> Result<()> {
+    let limits = Limits { bytes: 1 << 20, side: 2000, pixels: 1 << 16 };
+    let pixels = picture::decode(bytes, &limits)?;
+    assert_eq!(picture::size(bytes, &limits)?, (pixels.width, pixels.height), "the header has another size");
+    assert_eq!(pixels.rgb.len(), pixels.width as usize * pixels.height as usize * 3);
+    Ok(())
 }

@@ -134,6 +134,7 @@ typedef struct bn_trace bn_trace;
 typedef struct bn_question bn_question;
 typedef struct bn_decision bn_decision;
 typedef struct bn_decision_option bn_decision_option;
+typedef struct bn_picture bn_picture;
 typedef struct bn_request_params bn_request_params;
 typedef struct bn_request_info bn_request_info;
 typedef struct bn_tool_call bn_tool_call;
@@ -449,6 +450,10 @@ struct bn_engine_config {
      * `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
      * as they are read and written. 0: none. Not for the CPU, whose memory has the cache. */
     uint64_t host_cache_bytes;
+    /** The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+     * is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+     * elsewhere. Memory for one of this size is set aside. 0: pictures are refused. */
+    uint64_t picture_tokens;
 };
 
 /** Fills `*config` with the defaults. */
@@ -808,6 +813,33 @@ struct bn_decision_option {
     double probability;
 };
 
+/* -- Pictures ---------------------------------------------------------------------------------- */
+
+/** The largest `pictures_count`. */
+#define BN_MAX_PICTURES (1024u)
+
+/** A picture, as a file's bytes or as pixels. */
+struct bn_picture {
+    /** A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
+     * of red, green and blue for each pixel, line by line from the top. */
+    const uint8_t *data;
+    /** Bytes at `data`. */
+    size_t data_len;
+    /** Pixels of a line. 0, as `height`: `data` is a file. */
+    uint32_t width;
+    /** Number of lines. */
+    uint32_t height;
+    /** Room for later fields: 0. */
+    uint64_t reserved[2];
+};
+
+/** Writes the number of positions that a picture takes in a prompt of the engine's model.
+ *
+ * @return `BN_ERR_UNSUPPORTED`: the model sees no pictures; `BN_ERR_INVALID_ARGUMENT`: also if the
+ * picture cannot be read or is too large. */
+bn_status bn_picture_positions(bn_engine *engine, const bn_picture *picture, uint64_t *positions,
+    bn_error *error);
+
 /* -- Requests ---------------------------------------------------------------------------------- */
 
 /** Generate an output. */
@@ -966,6 +998,13 @@ struct bn_request_params {
     /** With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`. */
     const bn_question *questions;
     size_t questions_count;
+    /** Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+     * prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+     * `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+     * stand for a picture. Copied. */
+    const bn_picture *pictures;
+    /** At most `BN_MAX_PICTURES`. */
+    size_t pictures_count;
 };
 
 /** The stage of a request. */
@@ -1355,6 +1394,9 @@ struct bn_model_config {
      * `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
      * other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device. */
     bn_string drafter_path;
+    /** A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+     * folder has it among its own files. */
+    bn_string pictures_path;
 };
 
 /** Facts about a model. Pointers are valid until `bn_model_free`. */
@@ -1416,6 +1458,11 @@ struct bn_model_info {
     float min_p;
     /** Recommended. */
     float repetition_penalty;
+    /** 1 if it sees pictures. */
+    int32_t sees;
+    /** The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
+     * sees none. */
+    uint32_t picture_tokens;
 };
 
 /** Fills `*config` with the defaults. */

@@ -5,7 +5,7 @@
 //! project's own tests and benchmarks and follow no stability promise.
 //!
 //! Layers, top to bottom; each imports only what lies below it (tests/all/layers.rs checks):
-//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `formats`, `ops`, `kernels`,
+//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `picture`, `formats`, `ops`, `kernels`,
 //! `device`, `base`.
 
 pub mod base;
@@ -18,6 +18,7 @@ pub mod formats;
 pub mod kernels;
 pub mod model;
 pub mod ops;
+pub mod picture;
 pub mod sample;
 pub mod schedule;
 pub mod text;

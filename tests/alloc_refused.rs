@@ -10,6 +10,7 @@ use ::bn_engine::ffi::config::bn_engine_config;
 use ::bn_engine::ffi::event::{BN_EVENT_COMPLETED, BN_FINISH_FAILED, bn_event};
 use ::bn_engine::ffi::exports::{engine::*, event::*, request::*};
 use ::bn_engine::ffi::growth::Grown;
+use ::bn_engine::ffi::picture::bn_picture;
 use ::bn_engine::ffi::request::{
     BN_REQUEST_ECHO_PROMPT, BN_REQUEST_LOGPROBS, BN_TASK_EMBED, bn_request_params,
 };
@@ -28,7 +29,7 @@ const OURS: usize = 4096;
 
 /// Allocations that may abort: functions by the beginnings of their names, each with the maximum bytes for
 /// these models. All others may abort only for small sizes.
-const REMAINS: [(&str, usize); 7] = [
+const REMAINS: [(&str, usize); 14] = [
     // A fixed size: a thread's closure.
     ("bn_engine::base::threads::start", 8 << 10),
     // Proportional to the length of a chat template, which is bounded.
@@ -40,6 +41,14 @@ const REMAINS: [(&str, usize); 7] = [
     ("aho_corasick::", 32 << 10),
     // Proportional to the vocabulary: the package's own tables.
     ("tokenizers::", 72 << 10),
+    // Fixed tables, and some lines of a picture, whose sides are bounded.
+    ("png::", 32 << 10),
+    ("fdeflate::", 16 << 10),
+    ("weezl::", 16 << 10),
+    ("image_webp::", 16 << 10),
+    ("zune_jpeg::", 32 << 10),
+    ("gif::", 32 << 10),
+    ("u8 as alloc::vec::spec_from_elem::SpecFromElem>::from_elem < image_webp::", 32 << 10),
 ];
 /// Timeout of every wait in a test.
 const WAIT_MS: u32 = 10_000;
@@ -160,6 +169,13 @@ unsafe fn live(model: &Model) -> Option<String> {
         if model.embeds {
             ids.extend(life.submit(|p| (p.prompt, p.task) = (bn_string::of("Once"), BN_TASK_EMBED)));
         }
+        let all = [model.pictures.as_slice(), &[PIXELS]].concat();
+        for picture in all.iter().filter(|_| model.sees) {
+            ids.extend(life.submit(|p| {
+                (p.prompt_tokens, p.prompt_tokens_count) = (SEEING.as_ptr(), SEEING.len());
+                (p.pictures, p.pictures_count) = (picture, 1);
+            }));
+        }
         for _ in 0..model.more {
             ids.extend(life.submit(|p| (p.prompt_tokens, p.prompt_tokens_count) = (tokens.as_ptr(), 3)));
         }
@@ -188,6 +204,9 @@ struct Model {
     stop: String,
     chat: bool,
     embeds: bool,
+    /// It sees pictures, and these files.
+    sees: bool,
+    pictures: Vec<bn_picture>,
     /// Further requests.
     more: usize,
     ids: RefCell<Vec<bn_request>>,
@@ -201,17 +220,44 @@ fn model(path: Option<&str>) -> Model {
         stop: "zzy".repeat(2000),
         chat: false,
         embeds: false,
+        sees: false,
+        pictures: Vec::new(),
         more: 0,
         ids: Vec::with_capacity(1024).into(),
     }
 }
 
-fn models() -> [Model; 4] {
+/// A prompt of the seeing model with one picture.
+const SEEING: [u32; 4] = [5, 58, 60, 59];
+
+const PIXELS: bn_picture = encoded(&[128; 3 * 64 * 48], [64, 48]);
+
+const fn encoded(bytes: &'static [u8], [width, height]: [u32; 2]) -> bn_picture {
+    bn_picture { data: bytes.as_ptr(), data_len: bytes.len(), width, height, reserved: [0; 2] }
+}
+
+fn seeing() -> Model {
+    let read = |name: &str| {
+        let path = format!("{}/tests/golden/pictures/files/{name}", env!("CARGO_MANIFEST_DIR"));
+        encoded(std::fs::read(path).expect("a picture").leak(), [0, 0])
+    };
+    let mut large = Vec::new();
+    let mut png = png::Encoder::new(&mut large, 64, 64);
+    png.set_color(png::ColorType::Rgb);
+    let pixels = [90; 3 * 64 * 64];
+    png.write_header().and_then(|mut png| png.write_image_data(&pixels)).expect("a picture");
+    let mut pictures: Vec<_> =
+        ["rgb.png", "rgb.jpg", "lossless.webp", "plain.gif"].into_iter().map(read).collect();
+    pictures.push(encoded(large.leak(), [0, 0]));
+    Model { sees: true, pictures, ..model(Some("golden/towers/qwen35")) }
+}
+
+fn models() -> [Model; 5] {
     let text = |times| "Once upon a time ".repeat(times);
     let echo =
         Model { max_sequence: 9000, text: text(500), chat: true, more: 300, ..model(Some("builtin:echo")) };
     let demo = Model { max_sequence: 512, text: text(20), embeds: true, ..model(None) };
-    [echo, model(Some("golden/models/llama-f32")), model(Some("golden/llama-tiny-f32.gguf")), demo]
+    [echo, model(Some("golden/models/llama-f32")), model(Some("golden/llama-tiny-f32.gguf")), demo, seeing()]
 }
 
 /// Sizes of allocations, and the step from one refused allocation to the next: every large one, and some of

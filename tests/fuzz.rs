@@ -79,6 +79,8 @@ fn constant(target: &str) -> usize {
         // The limit of a rendering (`text::chat`), held at most twice at once as strings grow, and the
         // parser's tree.
         "template" | "tokenizer_side_files" => 24 << 20,
+        // What limits of so few pixels allow, mostly for the tables of WebP (`picture::Limits::memory`).
+        "picture" => 52 << 20,
         _ => 4 << 20,
     }
 }
@@ -102,9 +104,12 @@ fn entries(folder: &str) -> Vec<PathBuf> {
     entries
 }
 
-/// The golden models in a target's format, so that its corpus has every family.
+/// The golden models and pictures in a target's format, so that its corpus has every family.
 fn models(target: &str) -> Vec<PathBuf> {
-    let entries = entries("tests/golden/models").into_iter();
+    let entries = match target {
+        "picture" => return entries("tests/golden/pictures/files"),
+        _ => entries("tests/golden/models").into_iter(),
+    };
     match target {
         // Types of tensors are in the corpus.
         "gguf" => entries
@@ -135,7 +140,9 @@ fn run((name, target): Target, input: &[u8], which: &dyn Fn() -> String) -> bool
         let length = WHAT.len() + 5..LONGEST_MESSAGE;
         assert!(length.contains(&error.message.len()), "{name}: {}: {error}", which());
         assert!(!error.message.contains(char::is_control), "{name}: {}: {error:?}", which());
-        let names = [WHAT, "chat template", "chat_template"].iter().any(|what| error.message.contains(what));
+        let names = [WHAT, "chat template", "chat_template", "the picture"]
+            .iter()
+            .any(|what| error.message.contains(what));
         assert!(names, "{name}: {} names no file: {error}", which());
         keep(name, error);
     }
@@ -313,4 +320,5 @@ targets! {
     tokenizer_side_files => "tokenizer_side_files",
     kernel_config => "kernel_config",
     template => "template",
+    picture => "picture",
 }

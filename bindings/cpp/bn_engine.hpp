@@ -404,6 +404,14 @@ public:
     }
     std::vector<float> embed(std::string_view text) const { return embed(Request(text)); }
 
+    // The number of positions that a picture takes in a prompt.
+    uint64_t picture_positions(const Picture &picture) const {
+        uint64_t positions = 0;
+        const bn_picture c = detail::c_picture(picture);
+        detail::check([&](bn_error *error) { return bn_picture_positions(handle(), &c, &positions, error); });
+        return positions;
+    }
+
     // The likelihood of each text after the request's prompt, which is computed once. Nothing is generated. A text
     // begins with the first token that is not the prompt's. All are submitted at once.
     std::vector<Score> score(Request request, const std::vector<std::string> &texts) const {

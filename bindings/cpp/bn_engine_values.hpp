@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -148,6 +150,23 @@ struct Question : bn_question {
     std::vector<std::string> options;
 };
 
+// A picture: the bytes of a PNG, a JPEG, a WebP or a GIF, whose first frame counts, or pixels.
+struct Picture {
+    explicit Picture(std::vector<uint8_t> file) : data(std::move(file)) {}
+    // Red, green and blue for each pixel, line by line from the top.
+    Picture(uint32_t columns, uint32_t rows, std::vector<uint8_t> rgb)
+        : data(std::move(rgb)), width(columns), height(rows) {}
+    // Reads a file. Throws BN_ERR_IO if it cannot.
+    static Picture open(const std::string &path) {
+        std::ifstream file(path, std::ios::binary);
+        std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+        if (!file.is_open() || file.bad()) throw Error(BN_ERR_IO, path + " cannot be read");
+        return Picture(std::move(bytes));
+    }
+    std::vector<uint8_t> data;
+    uint32_t width = 0, height = 0; // 0: data is a file
+};
+
 struct Request : bn_request_params {
     explicit Request(std::string_view text = {}) : bn_request_params(detail::params()), prompt(text) {}
     static Request conversation(std::vector<Message> messages) {
@@ -161,6 +180,7 @@ struct Request : bn_request_params {
     Chat chat;
     std::optional<std::string> document; // with BN_TASK_RERANK
     std::vector<Question> questions;     // with BN_TASK_DECIDE
+    std::vector<Picture> pictures;       // for models that see: those of the prompt's places, in order
     std::vector<uint32_t> stop_tokens;
     std::vector<std::string> stop_strings;
     Sampling sampling;
@@ -197,6 +217,14 @@ inline std::vector<bn_string> c_texts(const std::vector<std::string> &texts) {
     return list;
 }
 
+// The struct of a picture, which points into it.
+inline bn_picture c_picture(const Picture &p) {
+    bn_picture c{};
+    c.data = p.data.data(), c.data_len = p.data.size();
+    c.width = p.width, c.height = p.height;
+    return c;
+}
+
 // The parameters for bn_submit, which point into the request.
 struct Params : bn_request_params {
     explicit Params(const Request &r)
@@ -212,6 +240,8 @@ struct Params : bn_request_params {
         logprob_tokens = r.logprob_tokens.data(), logprob_tokens_count = r.logprob_tokens.size();
         set(r.sampling);
         set(r.questions);
+        for (const Picture &p : r.pictures) pictures_.push_back(c_picture(p));
+        pictures = pictures_.data(), pictures_count = pictures_.size();
     }
     Params(const Params &) = delete;
     Params &operator=(const Params &) = delete;
@@ -242,6 +272,7 @@ private:
     std::vector<bn_string> stops_, bad_words_, breakers_;
     std::vector<std::vector<bn_string>> options_;
     std::vector<bn_question> questions_;
+    std::vector<bn_picture> pictures_;
 };
 
 // The hook of a request, and the exception that it threw.

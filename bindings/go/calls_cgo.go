@@ -24,6 +24,7 @@ var _ [C.sizeof_bn_trace]byte = [sizeof_bn_trace]byte{}
 var _ [C.sizeof_bn_question]byte = [sizeof_bn_question]byte{}
 var _ [C.sizeof_bn_decision]byte = [sizeof_bn_decision]byte{}
 var _ [C.sizeof_bn_decision_option]byte = [sizeof_bn_decision_option]byte{}
+var _ [C.sizeof_bn_picture]byte = [sizeof_bn_picture]byte{}
 var _ [C.sizeof_bn_request_params]byte = [sizeof_bn_request_params]byte{}
 var _ [C.sizeof_bn_request_info]byte = [sizeof_bn_request_info]byte{}
 var _ [C.sizeof_bn_tool_call]byte = [sizeof_bn_tool_call]byte{}
@@ -75,6 +76,10 @@ func bn_model_chat_tokenize(model bn_model, chat *bn_chat, tokens *uint32, capac
 
 func bn_engine_check_constraint(engine bn_engine, constraint *bn_constraint, error *bn_error) bn_status {
 	return bn_status(C.bn_engine_check_constraint(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_constraint)(unsafe.Pointer(constraint)), (*C.bn_error)(unsafe.Pointer(error))))
+}
+
+func bn_picture_positions(engine bn_engine, picture *bn_picture, positions *uint64, error *bn_error) bn_status {
+	return bn_status(C.bn_picture_positions(*(**C.bn_engine)(unsafe.Pointer(&engine)), (*C.bn_picture)(unsafe.Pointer(picture)), (*C.uint64_t)(unsafe.Pointer(positions)), (*C.bn_error)(unsafe.Pointer(error))))
 }
 
 func bn_request_params_init(params *bn_request_params, struct_size uint32) bn_status {

@@ -17,6 +17,7 @@ var (
 	bn_model_chat_format       func(model bn_model, chat *bn_chat, text *byte, capacity uintptr, length *uintptr, error *bn_error) bn_status
 	bn_model_chat_tokenize     func(model bn_model, chat *bn_chat, tokens *uint32, capacity uintptr, count *uintptr, error *bn_error) bn_status
 	bn_engine_check_constraint func(engine bn_engine, constraint *bn_constraint, error *bn_error) bn_status
+	bn_picture_positions       func(engine bn_engine, picture *bn_picture, positions *uint64, error *bn_error) bn_status
 	bn_request_params_init     func(params *bn_request_params, struct_size uint32) bn_status
 	bn_submit                  func(engine bn_engine, params *bn_request_params, out *bn_request, error *bn_error) bn_status
 	bn_submit_batch            func(engine bn_engine, params **bn_request_params, params_count uintptr, out *bn_request, error *bn_error) bn_status
@@ -76,6 +77,7 @@ var functions = []struct {
 	{"bn_model_chat_format", &bn_model_chat_format},
 	{"bn_model_chat_tokenize", &bn_model_chat_tokenize},
 	{"bn_engine_check_constraint", &bn_engine_check_constraint},
+	{"bn_picture_positions", &bn_picture_positions},
 	{"bn_request_params_init", &bn_request_params_init},
 	{"bn_submit", &bn_submit},
 	{"bn_submit_batch", &bn_submit_batch},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -326,6 +327,46 @@ func TestDecide(t *testing.T) { // 18
 	}
 	_, err = e.Decide(ctx, Request{Prompt: story}, []Question{{Name: "empty"}})
 	wants(t, err, ErrInvalidArgument, "empty")
+}
+
+func TestPictures(t *testing.T) { // 19
+	e := open(t, Options{})
+	model, err := e.Model()
+	ok(t, err)
+	defer model.Close()
+	if info, err := model.Info(); err != nil || info.Sees {
+		t.Errorf("it sees: %v, %v", info.Sees, err)
+	}
+	file := filepath.Join(t.TempDir(), "a.png")
+	if _, err := ReadPicture(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("\x89PNG"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	picture, err := ReadPicture(file)
+	if err != nil || string(picture.Data) != "\x89PNG" {
+		t.Errorf("read %q, %v", picture.Data, err)
+	}
+	whole := Picture{Data: make([]byte, 6), Width: 2, Height: 1}
+	for _, c := range []struct {
+		second Picture
+		code   Code
+		words  string
+	}{
+		{picture, ErrUnsupported, "sees none"},
+		{Picture{}, ErrInvalidArgument, "pictures[1].data is empty"},
+		{Picture{Data: make([]byte, 5), Width: 2, Height: 1}, ErrInvalidArgument, "pictures[1]: 5 bytes for 2 x 1 pixels"},
+		{Picture{Data: make([]byte, 6), Width: -1, Height: 1}, ErrInvalidArgument, "pictures[1]: 6 bytes for"},
+	} {
+		_, err := e.Generate(context.Background(), Request{Prompt: "a", Pictures: []Picture{whole, c.second}})
+		if !errors.Is(err, c.code) || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("got %v, want %q", err, c.words)
+		}
+	}
+	if _, err := e.PicturePositions(whole); !errors.Is(err, ErrUnsupported) {
+		t.Errorf("positions: %v", err)
+	}
 }
 
 func TestClose(t *testing.T) { // 8

@@ -84,6 +84,7 @@ const (
 	BN_QUESTION_YES_NO                   = 2
 	BN_MAX_QUESTIONS                     = 4096
 	BN_MAX_OPTIONS                       = 255
+	BN_MAX_PICTURES                      = 1024
 	BN_TASK_GENERATE                     = 0
 	BN_TASK_EMBED                        = 1
 	BN_TASK_SCORE                        = 2
@@ -148,7 +149,7 @@ const (
 	BN_SPAN_DECODE                       = 3
 	sizeof_bn_string                     = 16
 	sizeof_bn_error                      = 512
-	sizeof_bn_engine_config              = 272
+	sizeof_bn_engine_config              = 280
 	sizeof_bn_chat_message               = 32
 	sizeof_bn_chat                       = 48
 	sizeof_bn_logit_bias                 = 8
@@ -160,13 +161,14 @@ const (
 	sizeof_bn_question                   = 56
 	sizeof_bn_decision                   = 32
 	sizeof_bn_decision_option            = 16
-	sizeof_bn_request_params             = 544
+	sizeof_bn_picture                    = 40
+	sizeof_bn_request_params             = 560
 	sizeof_bn_request_info               = 16
 	sizeof_bn_tool_call                  = 56
 	sizeof_bn_logprob                    = 8
 	sizeof_bn_event                      = 272
-	sizeof_bn_model_config               = 136
-	sizeof_bn_model_info                 = 192
+	sizeof_bn_model_config               = 152
+	sizeof_bn_model_info                 = 200
 	sizeof_bn_kv_event                   = 24
 	sizeof_bn_latency                    = 232
 	sizeof_bn_lengths                    = 176
@@ -233,6 +235,7 @@ type bn_engine_config struct {
 	cache_path           bn_string
 	cache_bytes          uint64
 	host_cache_bytes     uint64
+	picture_tokens       uint64
 }
 
 type bn_chat_message struct {
@@ -339,6 +342,14 @@ type bn_decision_option struct {
 	probability float64
 }
 
+type bn_picture struct {
+	data     *uint8
+	data_len uintptr
+	width    uint32
+	height   uint32
+	reserved [2]uint64
+}
+
 type bn_request_params struct {
 	struct_size          uint32
 	task                 uint32
@@ -375,6 +386,8 @@ type bn_request_params struct {
 	trace                bn_trace
 	questions            *bn_question
 	questions_count      uintptr
+	pictures             *bn_picture
+	pictures_count       uintptr
 }
 
 type bn_request_info struct {
@@ -456,6 +469,7 @@ type bn_model_config struct {
 	progress           uintptr
 	progress_context   unsafe.Pointer
 	drafter_path       bn_string
+	pictures_path      bn_string
 }
 
 type bn_model_info struct {
@@ -487,6 +501,8 @@ type bn_model_info struct {
 	top_p              float32
 	min_p              float32
 	repetition_penalty float32
+	sees               int32
+	picture_tokens     uint32
 }
 
 type bn_kv_event struct {
@@ -629,6 +645,7 @@ var _ [sizeof_bn_trace]byte = [unsafe.Sizeof(bn_trace{})]byte{}
 var _ [sizeof_bn_question]byte = [unsafe.Sizeof(bn_question{})]byte{}
 var _ [sizeof_bn_decision]byte = [unsafe.Sizeof(bn_decision{})]byte{}
 var _ [sizeof_bn_decision_option]byte = [unsafe.Sizeof(bn_decision_option{})]byte{}
+var _ [sizeof_bn_picture]byte = [unsafe.Sizeof(bn_picture{})]byte{}
 var _ [sizeof_bn_request_params]byte = [unsafe.Sizeof(bn_request_params{})]byte{}
 var _ [sizeof_bn_request_info]byte = [unsafe.Sizeof(bn_request_info{})]byte{}
 var _ [sizeof_bn_tool_call]byte = [unsafe.Sizeof(bn_tool_call{})]byte{}

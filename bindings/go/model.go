@@ -29,7 +29,9 @@ type ModelOptions struct {
 	Head        WeightType
 	MTP         bool   // also load the model's block of multi-token prediction, which drafts (SpeculationDraft)
 	DrafterPath string // a GGUF file of a drafter alone: a block of multi-token prediction, or an EAGLE-3 head
-	SkipZeros   bool   // keep what lets BitNet b1.58 2B-4T read no weights that meet zeros; takes more memory
+	// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file.
+	PicturesPath string
+	SkipZeros    bool // keep what lets BitNet b1.58 2B-4T read no weights that meet zeros; takes more memory
 	// The kernel_config.ini of a GGUF file with TL1 or TL2 tensors; "": the one beside the file.
 	KernelConfigPath string
 	Log              func(LogLevel, string) // may be called on any goroutine, several at once; nil: no log
@@ -54,7 +56,7 @@ func OpenModel(ctx context.Context, options ModelOptions) (*Model, error) {
 	var config bn_model_config
 	bn_model_config_init(&config, sizeof_bn_model_config)
 	config.path, config.kernel_config_path = memory.text(options.Path), memory.text(options.KernelConfigPath)
-	config.drafter_path = memory.text(options.DrafterPath)
+	config.drafter_path, config.pictures_path = memory.text(options.DrafterPath), memory.text(options.PicturesPath)
 	config.memory_limit_bytes = options.MemoryLimit
 	config.threads = count(options.Threads)
 	config.weight_type = uint32(options.Weights)
@@ -131,6 +133,7 @@ type ModelInfo struct {
 	BOS                           int // the token's id, or -1
 	Pooling                       Pooling
 	ScoresPairs                   bool // it has a head for Rerank
+	Sees                          bool // it sees pictures (Request.Pictures)
 	Encodes                       bool // it is an encoder: it embeds, and generates nothing
 	Recommended                   Sampling
 }
@@ -165,7 +168,7 @@ func goInfo(c *bn_model_info) ModelInfo {
 		Heads: int(c.heads), KVHeads: int(c.kv_heads), HeadDim: int(c.head_dim), EmbeddingSize: int(c.embedding_size),
 		Parameters: c.parameters, WeightBytes: c.weight_bytes,
 		EndTokens: goTokens(c.end_tokens, c.end_tokens_count), BOS: int(c.bos_token),
-		Pooling: Pooling(c.pooling), ScoresPairs: c.scores_pairs != 0, Encodes: c.encodes != 0, Recommended: recommended(c),
+		Pooling: Pooling(c.pooling), ScoresPairs: c.scores_pairs != 0, Encodes: c.encodes != 0, Sees: c.sees != 0, Recommended: recommended(c),
 	}
 }
 

@@ -150,6 +150,11 @@ type Options struct {
 	// MemoryLimit, which is the device's. With a CachePath too, files are kept there
 	// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
 	HostCacheBytes uint64
+
+	// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+	// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+	// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
+	PictureTokens uint64
 }
 
 // set changes all but the models and the log.
@@ -191,4 +196,5 @@ func (o *Options) set(c *bn_engine_config, memory *arena) {
 	set(&c.cache_path, memory.text(o.CachePath))
 	set(&c.cache_bytes, o.CacheBytes)
 	set(&c.host_cache_bytes, o.HostCacheBytes)
+	set(&c.picture_tokens, o.PictureTokens)
 }

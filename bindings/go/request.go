@@ -68,6 +68,10 @@ type Request struct {
 	Messages     []Message
 	Chat         any // a conversation with tools, as bn_chat.json has it: of it encoding/json makes an object
 
+	// Pictures, for models that see (ModelInfo.Sees): one for each part {"type": "image"} of Chat, or each token that
+	// stands for a picture.
+	Pictures []Picture
+
 	MaxTokens   int    // to generate; 0: 128; AllTokens
 	MinTokens   uint32 // that come before an end token may
 	StopStrings []string
@@ -185,6 +189,7 @@ func (r *Request) params(memory *arena) (p bn_request_params, err error) {
 		p.document = memory.some(*r.document)
 	}
 	p.questions, p.questions_count = memory.questions(r.questions)
+	p.pictures, p.pictures_count = memory.pictures(r.Pictures)
 	if r.Score {
 		p.task = BN_TASK_SCORE
 	}

@@ -102,6 +102,9 @@ printf '/load %s/sparse\n' "$dir" | "$chat" --lines builtin:echo > "$dir/out" 2>
 grep -q 'too large' "$dir/err" || fail "20 GB were not refused"
 
 # Errors are reported in one line.
+refuses '--pictures: cannot open' --pictures /nowhere/part "$demo" 17+25= < /dev/null
+printf '/image a.png\n' | refuses 'this model sees no images' builtin:echo
+printf '/image\n' | refuses '/image needs the name of a file' builtin:echo
 refuses '/nowhere' /nowhere < /dev/null
 refuses 'mtp is set' --mtp 1 < /dev/null
 refuses '/nowhere/drafter' --drafter /nowhere/drafter < /dev/null

@@ -205,7 +205,7 @@ class Models(unittest.TestCase):
             self.assertTrue((self.home / folder / "models--tiny--model/refs/main").exists(), variable)
 
     def test_choice(self) -> None:
-        self.hub.files |= {"mmproj-F16.gguf": b"m", "tiny-TQ2_0.gguf": DEMO, "tiny-I2_S.gguf": DEMO + b"\0" * 64}
+        self.hub.files |= {"tiny.imatrix.gguf": b"m", "tiny-TQ2_0.gguf": DEMO, "tiny-I2_S.gguf": DEMO + b"\0" * 64}
         self.answers("hf:tiny/model:tq2_0")
         self.answers("hf:tiny/model:tiny-TQ2_0.gguf")
         del self.hub.files["tiny-Q4_K_M.gguf"]

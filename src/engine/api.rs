@@ -168,6 +168,15 @@ pub enum Prompt<'a> {
     Pair(Cow<'a, str>, Cow<'a, str>),
 }
 
+/// A picture of a request.
+#[derive(Clone, Debug)]
+pub enum Picture<'a> {
+    /// A file's bytes: PNG, JPEG, WebP, or GIF, whose first frame counts.
+    Encoded(Cow<'a, [u8]>),
+    /// `[height, width, 3]`: red, green and blue.
+    Pixels { width: u32, height: u32, rgb: Cow<'a, [u8]> },
+}
+
 /// Options of a request for an embedding.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct EmbeddingParams {
@@ -196,6 +205,9 @@ pub enum Speculation {
 #[derive(Clone, Debug)]
 pub struct RequestParams<'a> {
     pub prompt: Prompt<'a>,
+    /// The pictures, in the order of their places in the prompt: the model's tokens for pictures, or the parts of a
+    /// conversation of type image.
+    pub pictures: Vec<Picture<'a>>,
     /// Some: the request asks for the prompt's embedding and generates nothing. `max_new_tokens` is then ignored,
     /// and all other options of the output must have their defaults.
     pub embedding: Option<EmbeddingParams>,
@@ -279,6 +291,7 @@ impl Default for RequestParams<'_> {
     fn default() -> Self {
         Self {
             prompt: Prompt::Tokens(Cow::default()),
+            pictures: Vec::new(),
             embedding: None,
             scores: None,
             questions: None,

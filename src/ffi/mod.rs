@@ -14,6 +14,7 @@ pub mod growth;
 pub mod guard;
 pub mod log;
 pub mod model;
+pub mod picture;
 pub mod pooling;
 pub mod question;
 mod registry;

@@ -86,13 +86,16 @@ pub struct bn_model_config {
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+    /// folder has it among its own files.
+    pub pictures_path: bn_string,
 }
 
 grown!(
     bn_model_config {
         struct_size, fd, path, data, data_size, kernel_config_path, memory_limit_bytes, threads, flags,
         weight_type, embedding_type, head_type, log_level, log, log_context, progress, progress_context,
-        drafter_path,
+        drafter_path, pictures_path,
     },
     fd: -1, threads: ModelConfig::default().threads, log_level: BN_LOG_WARN
 );
@@ -122,6 +125,8 @@ impl bn_model_config {
         let kernel_config = unsafe { path("kernel_config_path", self.kernel_config_path) }?;
         // SAFETY: the caller's promise.
         let drafter = unsafe { path("drafter_path", self.drafter_path) }?;
+        // SAFETY: the caller's promise.
+        let pictures = unsafe { path("pictures_path", self.pictures_path) }?;
         Ok(ModelConfig {
             // SAFETY: the caller's promise.
             source: unsafe { self.source() }?,
@@ -132,6 +137,7 @@ impl bn_model_config {
                 kernel_config: kernel_config.map(str::to_owned),
                 mtp: has(BN_MODEL_MTP),
                 drafter: drafter.map(str::to_owned),
+                pictures: pictures.map(str::to_owned),
                 skip_zeros: has(BN_MODEL_SKIP_ZEROS),
                 max_weight_bytes: self.memory_limit_bytes,
             },
@@ -267,6 +273,11 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
+    /// 1 if it sees pictures.
+    pub sees: i32,
+    /// The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
+    /// sees none.
+    pub picture_tokens: u32,
 }
 
 grown!(
@@ -274,7 +285,7 @@ grown!(
         struct_size, has_tokenizer, has_chat_template, encodes, scores_pairs, pooling, architecture,
         name, vocab_size, context_length, layers, hidden_size, heads, kv_heads, head_dim, ffn_size,
         embedding_size, parameters, weight_bytes, end_tokens, end_tokens_count, bos_token,
-        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty,
+        sampling_fields, temperature, top_k, top_p, min_p, repetition_penalty, sees, picture_tokens,
     },
     architecture: bn_string::of(""), name: bn_string::of(""), bos_token: -1,
     pooling: BN_POOLING_LAST
@@ -306,6 +317,8 @@ impl bn_model_info {
             bos_token: loaded.tokenizer.as_ref().and_then(|t| t.bos()).map_or(-1, i64::from),
             embedding_size: facts.hidden_size as u64,
             pooling: facts.pooling as u32,
+            sees: i32::from(loaded.sight.is_some()),
+            picture_tokens: loaded.sight.as_ref().map_or(0, |sight| sight.tower.processor().most_tokens()),
             has_chat_template: i32::from(loaded.chat.is_some()),
             sampling_fields: set(BN_SAMPLING_FIELD_TEMPERATURE, sampling.temperature.is_some())
                 | set(BN_SAMPLING_FIELD_TOP_K, sampling.top_k.is_some())

@@ -5,6 +5,7 @@ use super::config::choice;
 use super::constraint::bn_constraint;
 use super::growth::{self, Grown, grown};
 use super::guard;
+use super::picture::{bn_picture, pictures};
 use super::pooling::bn_embedding_params;
 use super::question::{bn_question, questions};
 use super::registry;
@@ -194,6 +195,14 @@ pub struct bn_request_params {
     /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
     pub questions: *const bn_question,
     pub questions_count: usize,
+
+    /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+    /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+    /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+    /// stand for a picture. Copied.
+    pub pictures: *const bn_picture,
+    /// At most `BN_MAX_PICTURES`.
+    pub pictures_count: usize,
 }
 
 grown!(
@@ -203,7 +212,7 @@ grown!(
         max_new_tokens, min_new_tokens, max_reasoning_tokens, timeout_ms, queue_timeout_ms,
         adapter_scale, adapter, sampling, constraint, top_logprobs, logprobs_from, logprob_tokens,
         logprob_tokens_count, embedding, speculation, draft_tokens, cache_salt, session, trace,
-        questions, questions_count,
+        questions, questions_count, pictures, pictures_count,
     },
     priority: BN_PRIORITY_DEFAULT, max_new_tokens: RequestParams::default().max_new_tokens,
     max_reasoning_tokens: BN_NO_LIMIT, adapter_scale: 1.0, sampling.top_p: SamplingParams::default().top_p,
@@ -257,13 +266,15 @@ impl bn_request_params {
             guard::count(name, count, BN_MAX_STOPS as usize)?;
         }
         // SAFETY: the caller's promise.
-        let (stop_tokens, prompt, stop_strings) = unsafe {
+        let (stop_tokens, prompt, stop_strings, session) = unsafe {
             let tokens = guard::slice("stop_tokens", self.stop_tokens, self.stop_tokens_count)?;
             let strings = guard::texts("stop_strings", self.stop_strings, self.stop_strings_count)?;
-            (tokens, self.prompt()?, strings)
+            (tokens, self.prompt()?, strings, guard::optional_text("session", self.session)?)
         };
         Ok(RequestParams {
             prompt,
+            // SAFETY (of all below): the caller's promise.
+            pictures: unsafe { pictures(self.pictures, self.pictures_count) }?,
             embedding,
             max_new_tokens: self.max_new_tokens,
             // SAFETY: the caller's promise.
@@ -290,8 +301,7 @@ impl bn_request_params {
             priority: self.priority()?,
             cache: !has(BN_REQUEST_NO_CACHE),
             cache_salt: self.cache_salt,
-            // SAFETY: the caller's promise.
-            session: unsafe { guard::optional_text("session", self.session) }?.map(Cow::Borrowed),
+            session: session.map(Cow::Borrowed),
             trace: self.trace.as_engine()?,
             adapter: self.adapter()?,
             scores: self.scores()?,

@@ -37,6 +37,10 @@ pub trait Checkpoint {
     /// repacked on `pool`. `BadModel` if the tensor is missing or has another shape, `Unsupported` if its type is not
     /// one of ours.
     fn matrix(&self, pool: &Pool, tensor: &str, rows: usize, cols: usize) -> Result<Matrix>;
+    /// As `matrix`, as the file has it, of a tensor with more dimensions: `shape` has the slowest one first.
+    fn folded(&self, tensor: &str, _shape: &[usize], _rows: usize, _cols: usize) -> Result<Matrix> {
+        Err(Error::internal(format!("{}: tensor '{tensor}' of more than two dimensions", self.what())))
+    }
     /// A vector of `len` elements. Errors as for `matrix`.
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>>;
     /// A vector of whole numbers. Errors as for `matrix`.

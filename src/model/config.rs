@@ -14,7 +14,7 @@ use super::rotation::Rotations;
 use super::score::ScoreRows;
 use super::{Pooling, SamplingDefaults};
 use crate::base::{Error, Result};
-use crate::ops::{Activation, AttentionShape, Choice, RopeStyle, Temperature};
+use crate::ops::{Activation, AttentionShape, Axes, Choice, RopeStyle, Temperature};
 use limits::{EXPERTS, FFN, HEAD_DIM, MAX_ROPES, ROPE_FACTOR, VOCAB};
 use mixers::check_groups;
 use std::any::Any;
@@ -51,6 +51,8 @@ pub struct DecoderConfig {
     pub ropes: Vec<RopeConfig>,
     /// Which elements of a head are pairs in the file's q and k rows.
     pub rope_style: RopeStyle,
+    /// The axes that pairs of all ropes turn by, in models that see pictures.
+    pub axes: Option<Axes>,
     pub rms_eps: f32,
     /// The eps of the projections' own norms.
     pub projection_eps: f32,

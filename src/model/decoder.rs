@@ -237,6 +237,10 @@ fn facts_of(decoder: &Decoder, other_bytes: u64) -> Result<Facts> {
         pooling: config.pooling,
         raw_embeddings: config.raw_embeddings,
         sampling: config.sampling,
+        axes: config
+            .axes
+            .as_ref()
+            .is_some_and(|axes| config.ropes.iter().all(|rope| rope.dims == 2 * axes.pairs())),
         scores: score.as_ref().map(|_| Pooling::Last),
         ..Facts::of_weights(matrices.into_iter(), vectors.into_iter().chain(rows), other_bytes + copied)
     })

@@ -8,6 +8,7 @@ mod layers;
 mod metadata;
 mod rope;
 mod score;
+pub(super) mod tower;
 
 pub(crate) use metadata::Metadata;
 
@@ -30,7 +31,7 @@ use super::sampling::{GGUF_KEYS, SamplingDefaults};
 use crate::base::{Error, Result, reserve};
 use crate::formats::gguf::{Gguf, expert};
 use crate::kernels::{DType, Matrix, Pool, pack};
-use crate::ops::{Activation, AttentionShape, Choice, Gate, Groups};
+use crate::ops::{Activation, AttentionShape, Axes, Choice, Gate, Groups};
 use crate::text::{ChatTemplate, Tokenizer, end_tokens_of_gguf};
 use metadata::size;
 use std::ops::Deref;
@@ -97,6 +98,10 @@ impl Checkpoint for Gguf {
             Gguf::matrix(self, tensor, rows, cols)?.data.release_pages();
         }
         Ok(matrix)
+    }
+
+    fn folded(&self, tensor: &str, shape: &[usize], rows: usize, cols: usize) -> Result<Matrix> {
+        self.folded_matrix(tensor, shape, rows, cols)
     }
 
     fn vector(&self, tensor: &str, len: usize) -> Result<Arc<[f32]>> {
@@ -243,7 +248,6 @@ impl<'a> Keys<'a> {
         attention.value_eps = Some(rms_eps).filter(|_| self.family.global_heads);
         let global = self.global(&attention, layers)?;
         let dense = self.dense_first()?;
-        self.names.within(DENSE_FIRST, dense, 0..=*LAYERS.end())?;
         let experts = if dense < layers { self.experts()? } else { None };
         let dims = [global.as_ref().unwrap_or(&attention).head_dim, attention.head_dim];
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
@@ -283,6 +287,7 @@ impl<'a> Keys<'a> {
             blocks,
             ropes,
             rope_style: self.family.gguf_rope,
+            axes: self.axes()?,
             rms_eps,
             projection_eps: rms_eps,
             // Converters add it themselves.
@@ -301,6 +306,14 @@ impl<'a> Keys<'a> {
             sampling: SamplingDefaults::default(),
         };
         config.check(self.names).map(|()| config)
+    }
+
+    /// The axes of pairs, which only pictures tell apart.
+    fn axes(&self) -> Result<Option<Axes>> {
+        let sections = self.find::<Vec<i32>>(SECTIONS)?.filter(|_| self.family.rope_sections);
+        let sizes =
+            |list: Vec<i32>| list.into_iter().map(|n| usize::try_from(n).ok()).collect::<Option<Vec<_>>>();
+        Ok(sections.and_then(sizes).and_then(|sections| super::rope::axes(&sections)))
     }
 
     /// Number of the model's layers, and of the blocks after them that predict further tokens.
@@ -457,7 +470,8 @@ impl<'a> Keys<'a> {
     /// The number of dense layers before the sparse ones.
     fn dense_first(&self) -> Result<usize> {
         let default = self.family.experts.and_then(|experts| experts.dense_first);
-        default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))
+        let dense = default.map_or(Ok(0), |(_, default)| self.size(DENSE_FIRST, Some(default)))?;
+        self.names.within(DENSE_FIRST, dense, 0..=*LAYERS.end()).map(|()| dense)
     }
 
     /// In llama.cpp's numbers. 0 means that hidden states are not pooled.

@@ -5,11 +5,15 @@ use super::decoder::Decoder;
 use super::drafter::{self, Drafter};
 use super::echo::Echo;
 use super::encoder::EncoderConfig;
+use super::gguf::tower::read as read_mmproj;
 use super::hf;
+use super::hf::tower::HfTower;
 use super::options::LoadOptions;
 use super::reader::{CANCELLED, Reader, join_of};
 use super::requantized::Requantized;
 use super::score::{self, ScoreRows};
+use super::sight::Sight;
+use super::tower::Tower;
 use super::{DecoderConfig, Facts, Loaded, Model};
 use crate::base::log::{INFO, WARN};
 use crate::base::{Bytes, Error, Result, Status};
@@ -136,7 +140,11 @@ pub fn load(
             Box::new(Gguf::from_bytes_with(bytes.clone(), what, options.kernel_config.as_deref())?)
         }
     };
-    opened(&*files, options, pool, log, progress)
+    let mut loaded = opened(&*files, options, pool, log, progress)?;
+    let (facts, tokenizer) = (loaded.model.facts(), loaded.tokenizer.as_deref());
+    let sight = sight(source, options, facts, tokenizer, pool, log, progress)?;
+    loaded.sight = sight.map(Arc::new);
+    Ok(loaded)
 }
 
 fn opened(
@@ -188,6 +196,11 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     if options.drafter.is_some() && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("drafter_path is set, and builtin:echo has no hidden states"));
     }
+    if options.pictures.is_some() && matches!(source, Source::Echo(_) | Source::Embedded) {
+        return Err(Error::unsupported(
+            "pictures_path is set, and the model inside the library sees nothing",
+        ));
+    }
     if options.skip_zeros && matches!(source, Source::Echo(_)) {
         return Err(Error::unsupported("skip_zeros is set, and builtin:echo has no weights"));
     }
@@ -200,6 +213,80 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
         true => Err(Error::invalid("kernel_config_path is given, and the model is no GGUF file of yours")),
         false => Ok(()),
     }
+}
+
+/// Loads the vision tower of a folder of a whole model, `None` if its `config.json` has no `vision_config`, or that of an
+/// mmproj file. Options other than `max_weight_bytes` are not for towers. `Unsupported` for another file, or for a tower
+/// that this build lacks. `pool` and `progress` as for `load`.
+pub fn load_tower(
+    source: &Source,
+    max_weight_bytes: u64,
+    pool: &Pool,
+    log: &dyn Fn(u32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Option<Tower>> {
+    let warn = |message: &str| log(WARN, message);
+    let of_gguf = |gguf: Gguf, progress: &mut dyn FnMut(f32, &str) -> bool| {
+        let (config, processor) = read_mmproj(&gguf, &warn)?;
+        Reader::new(&gguf, max_weight_bytes, pool, progress).tower(config, processor)
+    };
+    let tower = match source {
+        Source::Embedded | Source::Echo(_) => return Ok(None),
+        Source::File(path) if Path::new(path).is_dir() => {
+            let Some(files) = HfTower::open(path)? else { return Ok(None) };
+            Reader::new(&files, max_weight_bytes, pool, progress)
+                .tower(files.tower(&warn), files.processor()?)?
+        }
+        Source::File(path) => of_gguf(Gguf::open(path)?, progress)?,
+        Source::Memory { bytes, what } => of_gguf(Gguf::from_bytes(bytes.clone(), what)?, progress)?,
+    };
+    let Facts { architecture, name, parameters, layers, hidden_size, .. } = tower.facts();
+    let size = format!("{parameters} parameters, {layers} layers of {hidden_size}");
+    log(INFO, &format!("loaded the vision tower of {name} ({architecture}), {size}"));
+    Ok(Some(tower))
+}
+
+/// Loads the tower of a model with these facts, if it has one. A tower of its own file has to fit; a folder's that is not
+/// read is named in the log. A folder that does not say how pictures are prepared sees none.
+fn sight(
+    source: &Source,
+    options: &LoadOptions,
+    facts: &Facts,
+    tokenizer: Option<&Tokenizer>,
+    pool: &Pool,
+    log: &dyn Fn(u32, &str),
+    progress: &mut dyn FnMut(f32, &str) -> bool,
+) -> Result<Option<Sight>> {
+    let folder = matches!(source, Source::File(path) if Path::new(path).is_dir());
+    let mut open = |source: &Source| {
+        let tower = load_tower(source, options.max_weight_bytes, pool, log, progress)?;
+        tower.map(|tower| Sight::new(tower, facts, tokenizer)).transpose()
+    };
+    match &options.pictures {
+        Some(_) if folder => {
+            Err(Error::invalid("pictures_path is set, and a folder has its tower among its own files"))
+        }
+        Some(path) => open(&Source::File(path.clone()))
+            .map_err(|error| Error::new(error.status, format!("pictures_path: {}", error.message))),
+        None if folder && !facts.encodes && says_of_pictures(source) => {
+            open(source).or_else(|error| match error.status {
+                Status::Unsupported => {
+                    log(WARN, &format!("pictures are refused: {error}"));
+                    Ok(None)
+                }
+                _ => Err(error),
+            })
+        }
+        None => Ok(None),
+    }
+}
+
+/// Whether a folder has a file on how pictures are prepared.
+fn says_of_pictures(source: &Source) -> bool {
+    let Source::File(path) = source else { return false };
+    ["preprocessor_config.json", "processor_config.json"]
+        .iter()
+        .any(|name| Path::new(path).join(name).exists())
 }
 
 /// Like `load`, for files that are already open.

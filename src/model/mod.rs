@@ -9,6 +9,7 @@ mod drafter;
 mod echo;
 mod encoder;
 mod export;
+mod facts;
 mod family;
 mod fused;
 mod gguf;
@@ -26,20 +27,25 @@ mod rope;
 mod rotation;
 mod sampling;
 mod score;
+mod sight;
+mod stop;
+mod tower;
 
 pub use adapter::{Adapter, AdapterFile};
 pub use checkpoint::Checkpoint;
 pub use config::{Block, DecoderConfig, ExpertsConfig, Parts, RopeConfig, RopeScaling};
 pub use export::{ExportTypes, export};
+pub use facts::Facts;
 pub use hf::{HfFolder, check_config};
-pub use loader::{Source, load, load_checkpoint};
+pub use loader::{Source, load, load_checkpoint, load_tower};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
+pub use sight::Sight;
+pub use tower::{Tower, TowerRun};
 
-use crate::base::{Error, Result, Status};
+use crate::base::{Error, Result};
 use crate::constrain::{LazyVocabulary, Vocabulary};
-use crate::kernels::Matrix;
 use crate::kernels::attention::KvType;
 pub use crate::ops::Outputs;
 use crate::ops::pass::Program;
@@ -47,54 +53,7 @@ use crate::ops::{Accepted, KvLayers, KvLayout, Memory, OpSet, RaggedBatch, State
 use crate::text::{ChatTemplate, Tokenizer};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-
-/// Facts about a loaded model that a host may ask for. Sizes are in elements, tokens and bytes.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    pub architecture: String,
-    pub name: String,
-    pub vocab_size: usize,
-    pub context_length: usize,
-    pub layers: usize,
-    pub hidden_size: usize,
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    pub ffn_size: usize,
-    pub parameters: u64,
-    /// Bytes of weights held, mapped or owned.
-    pub weight_bytes: u64,
-    /// How embeddings are made if a request does not say; they have `hidden_size` elements.
-    pub pooling: Pooling,
-    /// They are not divided by their length if a request does not say.
-    pub raw_embeddings: bool,
-    /// The files' advice for requests that do not say.
-    pub sampling: SamplingDefaults,
-    /// It generates nothing, and runs a whole prompt in one step, without a KV cache.
-    pub encodes: bool,
-    /// Some: it scores pairs of texts, from the hidden states that this pooling takes.
-    pub scores: Option<Pooling>,
-}
-
-impl Facts {
-    /// The numbers of parameters and bytes of a model with these weights and `other_bytes` of its files.
-    fn of_weights<'a>(
-        matrices: impl Iterator<Item = &'a Matrix>,
-        vectors: impl Iterator<Item = &'a [f32]>,
-        other_bytes: u64,
-    ) -> Self {
-        let mut facts = Self { weight_bytes: other_bytes, ..Self::default() };
-        matrices.for_each(|m| {
-            facts.parameters += m.rows as u64 * m.cols as u64;
-            facts.weight_bytes += m.data.len() as u64;
-        });
-        vectors.for_each(|v| {
-            facts.parameters += v.len() as u64;
-            facts.weight_bytes += 4 * v.len() as u64;
-        });
-        facts
-    }
-}
+use stop::check_stop;
 
 /// The shape of K and V that a model needs (`ops::KvLayout`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,13 +140,6 @@ pub trait Model: Send + Sync {
     ) -> Result<()>;
 }
 
-fn check_stop(stop: &mut dyn FnMut() -> bool) -> Result<()> {
-    if stop() {
-        return Err(Error::new(Status::Cancelled, "the step was stopped"));
-    }
-    Ok(())
-}
-
 /// A model with its tokenizer and chat template, if its files have them. Clones share them.
 #[derive(Clone)]
 pub struct Loaded {
@@ -198,6 +150,8 @@ pub struct Loaded {
     pub chat: Option<Arc<ChatTemplate>>,
     /// Makes the prompt of a pair of texts. `None`: the tokenizer puts them together.
     pub pair: Option<Arc<ChatTemplate>>,
+    /// None: the model sees no pictures.
+    pub sight: Option<Arc<Sight>>,
     /// The part of the tokenizer that grammars need, made for the first grammar.
     pub vocabulary: Arc<LazyVocabulary>,
     /// Number of engine threads that have requests for the model.
@@ -208,7 +162,8 @@ impl Loaded {
     /// A model alone.
     pub fn of(model: Arc<dyn Model>) -> Self {
         let (vocabulary, users) = (Arc::default(), Arc::default());
-        Self { model, tokenizer: None, end_tokens: Vec::new(), chat: None, pair: None, vocabulary, users }
+        let (tokenizer, chat, pair, sight) = (None, None, None, None);
+        Self { model, tokenizer, end_tokens: Vec::new(), chat, pair, sight, vocabulary, users }
     }
 
     /// The part of the tokenizer that grammars need. `Unsupported` if the model has no tokenizer or no end token;

@@ -35,6 +35,8 @@ pub struct LoadOptions {
     /// Path of a GGUF file of a drafter alone, which predicts tokens from the model's hidden states. Its kind is read
     /// from the file. `InvalidArgument` with `mtp`, `Unsupported` for files of other kinds.
     pub drafter: Option<String>,
+    /// Path of a GGUF file of the tower that sees pictures, for a model in a GGUF file.
+    pub pictures: Option<String>,
     /// Copies down projections by columns, of which those that meet zeros are not read. `Unsupported` for models other
     /// than ternary ones with ReLU².
     pub skip_zeros: bool,

@@ -2,6 +2,7 @@
 
 mod encoder;
 mod score;
+mod tower;
 
 use super::checkpoint::Checkpoint;
 use super::config::DecoderConfig;

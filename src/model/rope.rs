@@ -5,7 +5,19 @@
 //! `attention_factor` replaces it.
 
 use super::config::{RopeConfig, RopeScaling};
+use crate::ops::Axes;
 use std::f64::consts::PI;
+
+/// The axes of time, height and width that pairs turn by in turns. GGUF has a fourth section, which is empty.
+pub(super) fn axes(sections: &[usize]) -> Option<Axes> {
+    const MOST: usize = 1 << 10;
+    match *sections {
+        [time, height, width] | [time, height, width, 0] if time.max(height).max(width) <= MOST => {
+            Some(Axes::new([time, height, width], true))
+        }
+        _ => None,
+    }
+}
 
 impl RopeScaling {
     /// Factor on cos and sin if a file does not give one (YaRN, equation 22).

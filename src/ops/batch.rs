@@ -1,5 +1,6 @@
 //! One step's ragged batch.
 
+use super::blend::Blends;
 use super::lora::{Adapted, Lora};
 use crate::base::{Error, Result, reserve};
 use std::ops::Range;
@@ -66,6 +67,8 @@ pub struct RaggedBatch {
     /// pictures). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
     /// order. Whoever gives them must not begin a batch inside of one, after a cached prefix either.
     pub mutual: Vec<Range<u32>>,
+    /// What `Op::Blend` adds up for each row; empty for programs without it.
+    pub blends: Blends,
     /// Number of sequences at the end that are padding (see `pad`). Each repeats the only row of another
     /// sequence, and its results are ignored.
     pub padding: usize,
@@ -329,6 +332,7 @@ impl RaggedBatch {
         self.vector_rows.clear();
         self.rotations.clear();
         self.mutual.clear();
+        self.blends.clear();
         self.draws.clear();
         self.padding = 0;
     }

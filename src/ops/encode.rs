@@ -1,5 +1,5 @@
 //! Attention of whole texts in both directions over `qkv` `[T, (heads + 2 kv_heads) * head_dim]`. The first pass norms
-//! and rotates q and k in place, if the model does; the second attends. Nothing is kept after the step.
+//! and rotates q and k, and norms v, in place, if the model does; the second attends. Nothing is kept after the step.
 
 use super::attention::Turn;
 use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
@@ -49,7 +49,8 @@ impl Encode<'_> {
         if !self.batch.seqs.iter().all(whole) {
             return Err(Error::invalid("an encoder runs whole texts, in one step each"));
         }
-        if !self.how.rope.inv_freq.is_empty() || self.how.norms.is_some() {
+        let normed = self.how.norms.is_some() || self.how.value_norm.is_some();
+        if !self.how.rope.inv_freq.is_empty() || normed {
             self.turn(qkv, width)?;
         }
         self.attend(qkv, width, out)
@@ -64,6 +65,10 @@ impl Encode<'_> {
             let own = unsafe { shared.slice(row * width..(row + 1) * width) };
             let heads = own.chunks_exact_mut(s.head_dim).take(s.heads + s.kv_heads);
             heads.enumerate().for_each(|(n, head)| turn.apply(row, usize::from(n >= s.heads), head));
+            if let Some(norm) = self.how.value_norm {
+                let values = own.chunks_exact_mut(s.head_dim).skip(s.heads + s.kv_heads);
+                values.for_each(|head| norm.in_place(self.isa, head));
+            }
         });
         Ok(())
     }

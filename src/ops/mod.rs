@@ -2,6 +2,7 @@
 
 mod attention;
 pub mod batch;
+mod blend;
 mod cpu;
 mod cuda;
 mod delta;
@@ -36,6 +37,7 @@ pub use batch::{
     Draw, Draws, Edit, MAX_EDITS, MAX_LISTED, MAX_TOPS, Outputs, RaggedBatch, Report, Reported, SeqRows,
     StateRows,
 };
+pub use blend::{Blends, Tap};
 pub use cpu::CpuOps;
 pub use cuda::CudaOps;
 pub use delta::{DeltaNet, DeltaShape, MAX_HEAD};

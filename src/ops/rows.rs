@@ -134,6 +134,56 @@ impl On<'_> {
         });
     }
 
+    /// Elements of `x` within `min` and `max`.
+    pub(super) fn clamp(self, x: &mut [f32], [rows, width]: [usize; 2], [min, max]: [f32; 2]) {
+        let (work, shared) = (x.len(), SharedOut::new(x));
+        self.pool.run_if_worth(work, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(row * width..(row + 1) * width) };
+            x.iter_mut().for_each(|x| *x = x.max(min).min(max));
+        });
+    }
+
+    /// `(x - minus) * by`.
+    pub(super) fn standardize(
+        self,
+        x: &mut [f32],
+        [rows, width]: [usize; 2],
+        [minus, by]: [&[f32]; 2],
+    ) -> Result<()> {
+        if [minus.len(), by.len()] != [width; 2] {
+            return Err(Error::internal(format!("{} elements for rows of {width}", minus.len())));
+        }
+        let (work, shared) = (2 * x.len(), SharedOut::new(x));
+        self.pool.run_if_worth(work, rows, &|row| {
+            // SAFETY: each task has a row of its own.
+            let x = unsafe { shared.slice(row * width..(row + 1) * width) };
+            x.iter_mut().zip(minus).zip(by).for_each(|((x, minus), by)| *x = (*x - minus) * by);
+        });
+        Ok(())
+    }
+
+    /// `x` `[rows, parts * width]` to `[rows, width]`: the average of each row's parts, added in their order.
+    pub(super) fn average(
+        self,
+        x: &[f32],
+        [rows, width]: [usize; 2],
+        parts: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        let wide = parts * width;
+        if width == 0 || x.len() != rows * wide {
+            return Err(Error::internal(format!("{parts} parts of {width} in {} elements", x.len())));
+        }
+        self.map(x.len(), [rows, width], out, &|row, out| {
+            out.fill(0.0);
+            for part in x[row * wide..][..wide].chunks_exact(width) {
+                elementwise::add(self.isa, out, part);
+            }
+            out.iter_mut().for_each(|out| *out /= parts as f32);
+        })
+    }
+
     /// `x` `[rows, 2 width]`, gate first, or `[rows, width]` without gates, to `[rows, width]`.
     pub(super) fn gated(
         self,

@@ -188,7 +188,7 @@ impl Axes {
     }
 
     /// Number of pairs.
-    pub(super) fn pairs(&self) -> usize {
+    pub fn pairs(&self) -> usize {
         self.0.len()
     }
 

@@ -19,6 +19,8 @@ pub enum Weight<'a> {
     Net(&'a dyn Net),
     /// Attention's, one of each head.
     Sinks(&'a [f32]),
+    /// One element for each column of rows.
+    Vector(&'a [f32]),
     Adapter(&'a Arc<Lora>),
 }
 
@@ -29,7 +31,12 @@ impl<'a> Weight<'a> {
             Self::Table(table) => each(table),
             Self::Product(product) => product.matrices.iter().for_each(each),
             Self::Experts(mixture) => mixture.products().flat_map(|product| &product.matrices).for_each(each),
-            Self::Norm(_) | Self::Derived(_) | Self::Net(_) | Self::Sinks(_) | Self::Adapter(_) => {}
+            Self::Norm(_)
+            | Self::Derived(_)
+            | Self::Net(_)
+            | Self::Sinks(_)
+            | Self::Vector(_)
+            | Self::Adapter(_) => {}
         }
     }
 
@@ -45,7 +52,7 @@ impl<'a> Weight<'a> {
                 mixture.scales.as_deref().into_iter().chain(biases).for_each(each);
             }
             Self::Net(net) => net.vectors().into_iter().for_each(each),
-            Self::Sinks(sinks) => each(sinks),
+            Self::Sinks(vector) | Self::Vector(vector) => each(vector),
             Self::Table(_) | Self::Derived(_) | Self::Adapter(_) => {}
         }
     }

@@ -80,6 +80,16 @@ impl Scheduler {
         (target as f64 * OF_TARGET - decode).max(FLOOR * decode)
     }
 
+    /// Nanoseconds that other work than `plan` may add to its step; `None` if no sequence decodes in it.
+    pub fn time_beside(&self, plan: &Plan) -> Option<f64> {
+        let target = match self.config.target_itl_ns {
+            0 => self.config.max_step_ns,
+            ns => ns.min(self.config.max_step_ns),
+        };
+        let left = || (target as f64 * OF_TARGET - self.step_time.predict(plan.work)).max(0.0);
+        (plan.decode_rows > 0).then(left)
+    }
+
     /// Predicted nanoseconds to the first token of a waiting sequence if it were admitted now, with `cached`
     /// positions in the cache.
     pub(super) fn first_token_ns(&self, seq: SeqId, cached: u32) -> f64 {

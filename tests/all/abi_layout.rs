@@ -10,6 +10,7 @@ use ::bn_engine::ffi::exports::model::*;
 use ::bn_engine::ffi::growth::Grown;
 use ::bn_engine::ffi::log::*;
 use ::bn_engine::ffi::model::*;
+use ::bn_engine::ffi::picture::*;
 use ::bn_engine::ffi::pooling::*;
 use ::bn_engine::ffi::question::*;
 use ::bn_engine::ffi::request::*;
@@ -96,6 +97,7 @@ fn structs(facts: &mut Facts) {
         bn_logit_bias { token, bias }
         bn_tool_call { index, text_before, id, name, arguments }
         bn_question { kind, flags, name, text, options, options_count }
+        bn_picture { data, data_len, width, height, reserved }
         bn_decision { kind, best, first_option, options_count, value, confidence }
         bn_decision_option { logprob, probability }
         bn_logits {
@@ -128,7 +130,7 @@ fn constants(facts: &mut Facts) {
         BN_SAMPLING_FIELD_REPETITION_PENALTY BN_REQUEST_NO_STREAM BN_REQUEST_POLL_BY_ID
         BN_REQUEST_ECHO_PROMPT BN_REQUEST_IGNORE_EOS BN_REQUEST_LOGPROBS BN_REQUEST_PARSE_SPECIAL
         BN_TASK_GENERATE BN_TASK_EMBED BN_TASK_SCORE BN_TASK_RERANK BN_TASK_DECIDE BN_REQUEST_NO_CACHE
-        BN_QUESTION_CHOICE BN_QUESTION_SCORE BN_QUESTION_YES_NO BN_MAX_QUESTIONS BN_MAX_OPTIONS
+        BN_QUESTION_CHOICE BN_QUESTION_SCORE BN_QUESTION_YES_NO BN_MAX_QUESTIONS BN_MAX_OPTIONS BN_MAX_PICTURES
         BN_REQUEST_DROP_LATE BN_REQUEST_END_UNREAD BN_REQUEST_CHAIN_LOGPROBS BN_REQUEST_PARSE_OUTPUT
         BN_REQUEST_PROMPT_LOGPROBS
         BN_NORMALIZATION_MODEL BN_NORMALIZATION_NONE BN_NORMALIZATION_UNIT BN_MODEL_MTP BN_MODEL_SKIP_ZEROS

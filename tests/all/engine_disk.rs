@@ -17,18 +17,18 @@ const PLAIN: &str = "tests/golden/llama-tiny-f32.gguf";
 const HYBRID: &str = "tests/golden/models/qwen35";
 
 /// Tokens, and the bits of their log probabilities.
-type Outcome = (Vec<u32>, Vec<(u32, u32)>);
+pub type Outcome = (Vec<u32>, Vec<(u32, u32)>);
 
-struct Temporary(PathBuf);
+pub struct Temporary(PathBuf);
 
 impl Temporary {
-    fn new() -> Self {
+    pub fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         Self(std::env::temp_dir().join(format!("bn-disk-{}-{n}", std::process::id())))
     }
 
-    fn text(&self) -> Option<String> {
+    pub fn text(&self) -> Option<String> {
         Some(self.0.to_str().unwrap().to_owned())
     }
 

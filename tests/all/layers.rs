@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top to bottom.
-const LAYERS: [&str; 13] = [
+const LAYERS: [&str; 14] = [
     "ffi",
     "engine",
     "schedule",
@@ -13,6 +13,7 @@ const LAYERS: [&str; 13] = [
     "model",
     "constrain",
     "text",
+    "picture",
     "formats",
     "ops",
     "kernels",

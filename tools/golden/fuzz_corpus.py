@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import zlib
 
 import gguf
 import numpy as np
@@ -272,6 +273,44 @@ def templates():
             f.write(text)
 
 
+def pictures():
+    """A PNG that is a thousand times smaller than its pixels. Others are in tests/golden/pictures/files."""
+    head = struct.pack(">IIBBBBB", 256, 255, 16, 6, 0, 0, 0)
+    chunks = [(b"IHDR", head), (b"IDAT", zlib.compress(bytes(255 * (1 + 256 * 8)), 9)), (b"IEND", b"")]
+    with open(path("picture", "zeros.png"), "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n")
+        for name, data in chunks:
+            f.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)))
+    with open(path("picture", "prefix-codes.webp"), "wb") as f:
+        f.write(prefix_codes(64))
+
+
+def prefix_codes(groups):
+    """A lossless WebP of 4x4 pixels with groups of prefix codes of ten bits, which need much larger tables."""
+    bits = []
+
+    def put(*fields):
+        for value, count in fields:
+            bits.extend(value >> n & 1 for n in range(count))
+
+    # Signature, width and height less 1, alpha, version; no transform, no cache, an image of groups without cache
+    put((0x2F, 8), (3, 14), (3, 14), (0, 1), (0, 3), (0, 1), (0, 1), (1, 1), (0, 3), (0, 1))
+    for symbol in ((groups - 1) & 255, (groups - 1) >> 8, 0, 0, 0):
+        put((1, 1), (0, 1), (1, 1), (symbol, 8))
+    # The code of lengths: 1 to 6 in three bits, 7 to 10 in four, sent most significant bit first
+    sizes = {n: 3 if n <= 6 else 4 for n in range(1, 11)}
+    codes = {n: f"{n - 1:03b}" if n <= 6 else f"{n + 5:04b}" for n in sizes}
+    for _ in range(groups * 5):
+        put((0, 1), (10, 4), *((sizes.get(n, 0), 3) for n in (17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10)))
+        put((1, 1), (1, 3), (9, 4))
+        for length in (*range(1, 11), 10):
+            bits.extend(int(bit) for bit in codes[length])
+    put((0, 64))
+    data = bytes(sum(bit << n for n, bit in enumerate(bits[at : at + 8])) for at in range(0, len(bits), 8))
+    data = b"WEBPVP8L" + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+    return b"RIFF" + struct.pack("<I", len(data)) + data
+
+
 if __name__ == "__main__":
     ggufs()
     tokenizers()
@@ -279,3 +318,4 @@ if __name__ == "__main__":
     side_files()
     kernel_configs()
     templates()
+    pictures()

@@ -206,7 +206,7 @@ END {
     print "if TYPE_CHECKING:"
     print "    from ._adapter import Adapter"
     print "    from ._model import Model"
-    print "    from ._types import Json, LogitsHook, Schema\n"
+    print "    from ._types import Json, LogitsHook, Picture, Schema\n"
     constants()
     exceptions()
     for (i = 1; i <= count; i++) if (kind[i] == "struct") class_of(i)

@@ -543,6 +543,26 @@ void decides() { // 18
     CHECK(error.code() == BN_ERR_INVALID_ARGUMENT && error.message().find("empty") != std::string::npos);
 }
 
+void pictures() { // 19
+    const bn::Engine engine;
+    CHECK(engine.model().info().sees == 0);
+    bn::Request request("a");
+    request.pictures = {bn::Picture(2, 1, std::vector<uint8_t>(6)), bn::Picture({0x89, 'P', 'N', 'G'})};
+    CHECK(thrown([&] { engine.generate(request); }).code() == BN_ERR_UNSUPPORTED);
+    CHECK(thrown([&] { engine.picture_positions(request.pictures[0]); }).code() == BN_ERR_UNSUPPORTED);
+    const std::pair<bn::Picture, const char *> wrong[] = {
+        {bn::Picture(std::vector<uint8_t>()), "pictures[1].data is empty"},
+        {bn::Picture(2, 1, std::vector<uint8_t>(5)), "pictures[1]: 5 bytes for 2 x 1 pixels"}};
+    for (const auto &[picture, words] : wrong) {
+        request.pictures[1] = picture;
+        const bn::Error error = thrown([&] { engine.generate(request); });
+        CHECK(error.code() == BN_ERR_INVALID_ARGUMENT && error.message().find(words) != std::string::npos);
+    }
+    CHECK(thrown([] { bn::Picture::open("/nowhere/a.png"); }).code() == BN_ERR_IO);
+    request.pictures.clear();
+    CHECK(engine.generate(request).finish_reason != BN_FINISH_FAILED);
+}
+
 void speculation() {
     bn::EngineConfig config("builtin:echo");
     config.speculation = BN_SPECULATION_LOOKUP;
@@ -686,6 +706,7 @@ int main(int, char **arguments) {
     scores();
     reranks(arguments[2]);
     decides();
+    pictures();
     speculation();
     draft_model();
     hooks();

@@ -15,5 +15,7 @@ from ._model import Model as Model
 from ._request import Output as Output
 from ._request import Stream as Stream
 from ._score import Score as Score
+from ._types import Picture as Picture
+from ._types import Pixels as Pixels
 
 __version__ = version()

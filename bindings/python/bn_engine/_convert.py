@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from array import array
 from collections.abc import Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from . import _header as header
 from ._library import Owned, ffi
-from ._types import Schema
+from ._types import Pixels, Schema
 
 T = TypeVar("T")
 #: Options whose text is JSON.
@@ -33,12 +35,28 @@ def initializer(ctype: Any, value: Any, kept: list[Any]) -> Any:
             value = value.items()
         kept.append(ffi.new(f"{ctype.item.cname}[]", [initializer(ctype.item, item, kept) for item in value]))
         return kept[-1]
+    if ctype.cname == "bn_picture":
+        return _picture(value, kept)
     if ctype.cname == "bn_string":
         kept.append(ffi.from_buffer("char[]", os.fspath(value).encode()))
         return {"data": kept[-1], "length": len(kept[-1])}
     if ctype.kind == "struct" and not isinstance(value, tuple):
         return _fields(ctype, value, kept)
     return value
+
+
+def _picture(value: Any, kept: list[Any]) -> dict[str, Any]:
+    width = height = 0
+    if isinstance(value, Pixels):
+        width, height, value = value
+    elif isinstance(value, (str, os.PathLike)):
+        value = Path(value).read_bytes()
+    kept.append(ffi.from_buffer("uint8_t[]", value))
+    return {"data": kept[-1], "data_len": len(kept[-1]), "width": width, "height": height}
+
+
+def picture(value: Any, kept: list[Any]) -> Any:
+    return ffi.new("bn_picture *", _picture(value, kept))
 
 
 def _fields(ctype: Any, value: Mapping[str, Any], kept: list[Any]) -> dict[str, Any]:
@@ -83,7 +101,7 @@ def fill(struct: Any, options: Mapping[str, Any], kind: type) -> list[Any]:
         try:
             _set(struct, name, json_text(value) if name in JSON else value, kept)
         except (AttributeError, KeyError, OverflowError, TypeError) as error:
-            raise TypeError(f"{name} cannot be {value!r}: {error}") from None
+            raise TypeError(f"{name} cannot be {reprlib.repr(value)}: {error}") from None
     return kept
 
 

@@ -16,6 +16,7 @@ from . import _decide, _score
 from . import _header as header
 from ._async import OVER, AsyncStream, Inbox
 from ._convert import fill, reader, string
+from ._convert import picture as raw_picture
 from ._decide import Decided
 from ._error import Error
 from ._library import Owned, call, explained, ffi, lib, prepared, written
@@ -25,6 +26,8 @@ from ._score import Score
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ._types import Picture
 
 read_stats = reader("bn_stats", header.Stats)
 read_kv_event = reader("bn_kv_event", header.KvEvent)
@@ -179,6 +182,13 @@ class Engine(Owned):
         request: header.RequestOptions = {**options, "questions": questions, "task": header.TASK_DECIDE}
         async with AsyncStream(self, prompt, request) as stream:
             return _decide.read(await stream.result())
+
+    def picture_positions(self, picture: Picture) -> int:
+        """The number of positions that a picture takes in a prompt."""
+        kept: list[Any] = []
+        out = ffi.new("uint64_t *")
+        call(lib.bn_picture_positions, self._handle, raw_picture(picture, kept), out)
+        return int(out[0])
 
     def check_constraint(self, **constraint: Unpack[header.ConstraintOptions]) -> None:
         """Compiles a constraint as a request does, and keeps it for later requests. Raises an error if it is wrong."""

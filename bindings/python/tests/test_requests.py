@@ -2,13 +2,15 @@
 
 import json
 import math
+import pathlib
+import tempfile
 import unittest
 from array import array
 
 from support import LONG, QUESTIONS, ROOT, SAMPLING, SLOW
 
 import bn_engine
-from bn_engine import Adapter, Engine, Model
+from bn_engine import Adapter, Engine, Model, Pixels
 from bn_engine._request import joined
 
 STORY = "Once upon a time"
@@ -120,6 +122,31 @@ class Sampling(Demo):
         for bias in ({"a": 1}, [1], {1: "b"}, {-1: 1}):
             with self.assertRaisesRegex(TypeError, "logit_bias cannot be"):
                 self.engine.generate(STORY, logit_bias=bias)
+
+
+class Pictures(Demo):
+    def test_a_model_that_sees_none_refuses_them(self):
+        self.assertEqual(self.engine.model.info.sees, 0)
+        rows = array("B", [0] * 6)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "a.png"
+            path.write_bytes(b"\x89PNG")
+            for picture in (b"\x89PNG", bytearray(b"\x89PNG"), path, str(path), Pixels(2, 1, rows)):
+                with self.assertRaisesRegex(bn_engine.UnsupportedError, "sees none"):
+                    self.engine.generate(STORY, pictures=[picture])
+                with self.assertRaises(bn_engine.UnsupportedError):
+                    self.engine.picture_positions(picture)
+            with self.assertRaises(FileNotFoundError):
+                self.engine.generate(STORY, pictures=[path.with_name("b.png")])
+        self.assertEqual(self.engine.generate(STORY, max_new_tokens=2, pictures=[]).generated_tokens, 2)
+
+    def test_mistakes(self):
+        self.assert_refused("pictures.1..data is empty", pictures=[b"a", b""])
+        self.assert_refused("pictures.0.: 5 bytes for 2 x 1 pixels", pictures=[Pixels(2, 1, bytes(5))])
+        self.assert_refused("pictures", pictures=[b"a"] * (bn_engine.MAX_PICTURES + 1))
+        for pictures in (b"a", 5, [5], [None], [Pixels(-1, 1, b"abc")]):
+            with self.assertRaisesRegex(TypeError, "pictures cannot be"):
+                self.engine.generate(STORY, pictures=pictures)
 
 
 class Constraints(Demo):

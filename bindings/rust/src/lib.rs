@@ -42,6 +42,7 @@ mod model;
 mod model_info;
 mod model_options;
 mod params;
+mod picture;
 mod request;
 mod sampling;
 mod score;
@@ -72,6 +73,7 @@ pub use logits::{Logits, OnLogits};
 pub use model::{Model, Tokenize};
 pub use model_info::{ModelInfo, RecommendedSampling};
 pub use model_options::{ModelOptions, Progress, WeightType};
+pub use picture::{MAX_PICTURES, Picture};
 pub use request::{
     EmbeddingParams, MAX_DRAFT_TOKENS, MAX_STOPS, NO_LIMIT, Normalization, PRIORITY_DEFAULT, PRIORITY_MAX,
     Pooling, Prompt, Request, Speculation, Task, Trace,

@@ -52,6 +52,8 @@ pub struct ModelInfo {
     pub encodes: bool,
     /// The model can do [`Task::Rerank`](crate::Task::Rerank).
     pub scores_pairs: bool,
+    /// The model sees pictures ([`Request::pictures`](crate::Request::pictures)).
+    pub sees: bool,
     /// The model's own.
     pub pooling: Pooling,
     /// As the model's files name it: `llama`, `bitnet-b1.58`, ...
@@ -110,6 +112,7 @@ impl ModelInfo {
             has_chat_template: raw.has_chat_template != 0,
             encodes: raw.encodes != 0,
             scores_pairs: raw.scores_pairs != 0,
+            sees: raw.sees != 0,
             pooling: Pooling::of(raw.pooling),
             architecture,
             name,

@@ -53,6 +53,8 @@ pub struct ModelOptions {
     pub mtp: bool,
     /// A GGUF file of a drafter alone: a block of multi-token prediction, or an EAGLE-3 head.
     pub drafter_path: Option<PathBuf>,
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file.
+    pub pictures_path: Option<PathBuf>,
     /// Keep a copy of weights with which a model with ReLU² skips those that are multiplied by zeros (BitNet
     /// b1.58 2B-4T).
     pub skip_zeros: bool,
@@ -93,6 +95,7 @@ impl Default for ModelOptions {
             threads: raw.threads,
             mtp: false,
             drafter_path: None,
+            pictures_path: None,
             skip_zeros: false,
             weights: WeightType::Keep,
             embedding: WeightType::Keep,
@@ -110,6 +113,7 @@ impl ModelOptions {
         text::check_path(self.path.as_deref())?;
         text::check_path(self.kernel_config_path.as_deref())?;
         text::check_path(self.drafter_path.as_deref())?;
+        text::check_path(self.pictures_path.as_deref())?;
         let progress = self.progress.take().map(Mutex::new);
         let mut config = defaults();
         #[cfg(unix)]
@@ -122,6 +126,7 @@ impl ModelOptions {
         }
         config.kernel_config_path = text::path(self.kernel_config_path.as_deref());
         config.drafter_path = text::path(self.drafter_path.as_deref());
+        config.pictures_path = text::path(self.pictures_path.as_deref());
         config.memory_limit_bytes = self.memory_limit_bytes;
         config.threads = self.threads;
         config.flags |= if self.mtp { sys::BN_MODEL_MTP } else { 0 };

@@ -2,6 +2,7 @@
 use crate::chat::RawChat;
 use crate::decision::Questions;
 use crate::logits::on_logits;
+use crate::picture::Picture;
 use crate::request::{Prompt, Request, Task};
 use crate::sampling::SamplingArrays;
 use crate::shared::Shared;
@@ -30,6 +31,7 @@ pub(crate) struct Params<'a> {
     sampling: SamplingArrays,
     /// With the arrays that they point to.
     questions: (Questions, Vec<sys::bn_question>),
+    pictures: Vec<sys::bn_picture>,
 }
 
 impl<'a> Params<'a> {
@@ -48,6 +50,7 @@ impl<'a> Params<'a> {
             stop_strings: text::views(&request.stop_strings),
             sampling: SamplingArrays::new(&request.sampling),
             questions: (questions, raw),
+            pictures: request.pictures.iter().map(Picture::raw).collect(),
         }
     }
 
@@ -99,6 +102,7 @@ impl<'a> Params<'a> {
         if let Some(chat) = &self.chat {
             params.chat = chat.get();
         }
+        (params.pictures, params.pictures_count) = (text::array(&self.pictures), self.pictures.len());
     }
 
     fn write_task(&self, params: &mut sys::bn_request_params) {

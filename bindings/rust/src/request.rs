@@ -4,6 +4,7 @@ use crate::chat::{Chat, Message};
 use crate::constraint::Constraint;
 use crate::decision::Question;
 use crate::logits::OnLogits;
+use crate::picture::Picture;
 use crate::sampling::Sampling;
 use crate::{params, sys};
 
@@ -172,6 +173,9 @@ pub struct Request {
     pub task: Task,
     /// Its subject.
     pub prompt: Prompt,
+    /// Pictures, for models that see ([`ModelInfo::sees`](crate::ModelInfo::sees)), in the order of their places in the
+    /// prompt: one for each part `{"type": "image"}` of a conversation, or for each token that stands for a picture.
+    pub pictures: Vec<Picture>,
     /// Priority, 0 to [`PRIORITY_MAX`].
     pub priority: u32,
     /// Returned in every event.
@@ -252,6 +256,7 @@ impl Default for Request {
         Self {
             task: Task::Generate,
             prompt: Prompt::Text(String::new()),
+            pictures: Vec::new(),
             priority: raw.priority,
             user_data: 0,
             stop_tokens: Vec::new(),

@@ -131,6 +131,10 @@ pub struct EngineOptions {
     /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
     /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
     pub host_cache_bytes: u64,
+    /// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+    /// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+    /// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
+    pub picture_tokens: u64,
 }
 
 impl EngineOptions {
@@ -172,6 +176,7 @@ impl EngineOptions {
             cache_path: None,
             cache_bytes: c.cache_bytes,
             host_cache_bytes: c.host_cache_bytes,
+            picture_tokens: c.picture_tokens,
         }
     }
 
@@ -211,5 +216,6 @@ impl EngineOptions {
         c.cache_path = text::path(self.cache_path.as_deref());
         c.cache_bytes = self.cache_bytes;
         c.host_cache_bytes = self.host_cache_bytes;
+        c.picture_tokens = self.picture_tokens;
     }
 }

@@ -358,6 +358,10 @@ pub struct bn_engine_config {
     /// `memory_limit_bytes`, which is the device's. With a `cache_path` too, files are kept there
     /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
     pub host_cache_bytes: u64,
+    /// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+    /// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+    /// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
+    pub picture_tokens: u64,
 }
 
 /// A message of a conversation.
@@ -707,6 +711,26 @@ pub struct bn_decision_option {
     pub probability: f64,
 }
 
+/// The largest `pictures_count`.
+pub const BN_MAX_PICTURES: u32 = 1024;
+
+/// A picture, as a file's bytes or as pixels.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct bn_picture {
+    /// A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
+    /// of red, green and blue for each pixel, line by line from the top.
+    pub data: *const u8,
+    /// Bytes at `data`.
+    pub data_len: usize,
+    /// Pixels of a line. 0, as `height`: `data` is a file.
+    pub width: u32,
+    /// Number of lines.
+    pub height: u32,
+    /// Room for later fields: 0.
+    pub reserved: [u64; 2],
+}
+
 /// Generate an output.
 pub const BN_TASK_GENERATE: u32 = 0;
 
@@ -883,6 +907,13 @@ pub struct bn_request_params {
     /// With `BN_TASK_DECIDE`: 1 to `BN_MAX_QUESTIONS`.
     pub questions: *const bn_question,
     pub questions_count: usize,
+    /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
+    /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
+    /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
+    /// stand for a picture. Copied.
+    pub pictures: *const bn_picture,
+    /// At most `BN_MAX_PICTURES`.
+    pub pictures_count: usize,
 }
 
 /// The stage of a request.
@@ -1157,6 +1188,9 @@ pub struct bn_model_config {
     /// `BN_ERR_UNSUPPORTED` for other files, `BN_ERR_INVALID_ARGUMENT` if it drafts for a model of
     /// other sizes. Not with `BN_MODEL_MTP`, a `draft_model`, adapters or a device.
     pub drafter_path: bn_string,
+    /// A GGUF file of the part that sees pictures ("mmproj"), of a model that is a GGUF file. A
+    /// folder has it among its own files.
+    pub pictures_path: bn_string,
 }
 
 /// Facts about a model. Pointers are valid until `bn_model_free`.
@@ -1220,6 +1254,11 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
+    /// 1 if it sees pictures.
+    pub sees: i32,
+    /// The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
+    /// sees none.
+    pub picture_tokens: u32,
 }
 
 /// A block came into the cache.
@@ -1562,6 +1601,11 @@ unsafe extern "C" {
     /// why; `BN_ERR_UNSUPPORTED`: the model has no tokenizer or no end token; `BN_ERR_QUEUE_FULL`;
     /// `BN_ERR_TIMED_OUT`: it waited for others, or took, ten seconds; `BN_ERR_SHUTDOWN`.
     pub fn bn_engine_check_constraint(engine: *mut bn_engine, constraint: *const bn_constraint, error: *mut bn_error) -> bn_status;
+    /// Writes the number of positions that a picture takes in a prompt of the engine's model.
+    ///
+    /// @return `BN_ERR_UNSUPPORTED`: the model sees no pictures; `BN_ERR_INVALID_ARGUMENT`: also if the
+    /// picture cannot be read or is too large.
+    pub fn bn_picture_positions(engine: *mut bn_engine, picture: *const bn_picture, positions: *mut u64, error: *mut bn_error) -> bn_status;
     /// Fills `*params` with the defaults.
     pub fn bn_request_params_init(params: *mut bn_request_params, struct_size: u32) -> bn_status;
     /// Queues a request and writes its id to `*out`. It does not wait for the model; compiling a new

@@ -7,7 +7,7 @@ use crate::say::note;
 use crate::screen::Screen;
 use crate::settings::{Settings, Sources};
 use crate::stop::Stop;
-use bn::{Engine, Finish, FinishReason, Message, Model, Request, Sampling, Stream};
+use bn::{Engine, Finish, FinishReason, Message, Model, Picture, Request, Sampling, Stream};
 use std::time::Duration;
 
 /// Name of the engine's session that holds the conversation's keys and values.
@@ -25,6 +25,8 @@ pub struct Chat {
     pub screen: Screen,
     pub stop: Stop,
     pub conversation: Conversation,
+    /// Pictures for the next message.
+    pub shown: Vec<Picture>,
     /// Answers since the seed was set.
     pub turns: u64,
     /// How the last answer ended.
@@ -46,6 +48,7 @@ impl Chat {
             screen,
             stop,
             conversation,
+            shown: Vec::new(),
             turns: 0,
             last: None,
             asked: None,
@@ -62,7 +65,8 @@ impl Chat {
             self.asked = Some(question.clone());
             return self.complete(question);
         }
-        self.conversation.push(Message::user(question));
+        let pictures = std::mem::take(&mut self.shown);
+        self.conversation.push_with(Message::user(question), pictures);
         let answer = self.reply();
         match &answer {
             Ok(text) if !text.is_empty() => self.conversation.push(Message::assistant(text)),
@@ -101,8 +105,8 @@ impl Chat {
     /// Answers the question at the end of the conversation.
     fn reply(&mut self) -> Result<String> {
         self.fit()?;
-        let messages = self.conversation.messages().to_vec();
-        self.answer(Request { session: Some(SESSION.to_owned()), ..Request::chat(messages) })
+        let (chat, pictures) = self.conversation.prompt();
+        self.answer(Request { session: Some(SESSION.to_owned()), pictures, ..Request::prompt(chat) })
     }
 
     /// Drops the oldest turns of a conversation that leaves no room for an answer, down to half of the context. A
@@ -130,8 +134,13 @@ impl Chat {
 
     /// Tokens of the whole conversation as a prompt.
     fn prompt_tokens(&self) -> Result<u64> {
-        let messages = self.conversation.messages().to_vec();
-        Ok(self.model.chat_tokenize(&messages.into())?.len() as u64)
+        let (chat, pictures) = self.conversation.prompt();
+        let mut tokens = self.model.chat_tokenize(&chat)?.len() as u64;
+        for picture in &pictures {
+            // One token has its place.
+            tokens += self.engine.picture_positions(picture)?.saturating_sub(1);
+        }
+        Ok(tokens)
     }
 
     fn answer(&mut self, mut request: Request) -> Result<String> {

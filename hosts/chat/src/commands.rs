@@ -3,7 +3,7 @@ use crate::chat::{Chat, SESSION};
 use crate::edit::KEYS;
 use crate::failure::{Result, failed};
 use crate::say::note;
-use crate::{saved, set};
+use crate::{image, saved, set};
 use std::fmt::Write;
 
 pub enum Flow {
@@ -33,6 +33,12 @@ pub static COMMANDS: &[Command] = &[
         takes: "[TEXT]",
         help: "another system prompt, none without TEXT; the conversation goes on",
         run: |chat, rest| set::system(chat, rest).map(go_on),
+    },
+    Command {
+        names: &["/image"],
+        takes: "FILE",
+        help: "a picture before your next message, for models that see",
+        run: |chat, rest| image::show(chat, rest).map(go_on),
     },
     Command {
         names: &["/regen", "/regenerate"],
@@ -101,6 +107,7 @@ fn help(chat: &mut Chat, _: &str) -> Result<Flow> {
 
 fn reset(chat: &mut Chat, _: &str) -> Result<Flow> {
     chat.conversation.clear();
+    chat.shown.clear();
     _ = chat.engine.session_free(SESSION); // there is none before the first turn
     if chat.interactive {
         note("(the conversation is forgotten)");

@@ -1,4 +1,4 @@
-//! Completion: commands, the names of settings, the names of files after /save and /load.
+//! Completion: commands, the names of settings, the names of files after /save, /load and /image.
 use crate::commands::COMMANDS;
 use crate::files::path_of;
 use crate::settings::SETTINGS;
@@ -33,7 +33,7 @@ impl Completer for Words {
 /// The start of the word before the cursor, and its possible completions.
 fn possibilities(text: &str) -> (usize, Vec<Pair>) {
     let start_of = |rest: &str| text.len() - rest.len();
-    let file = text.strip_prefix("/save ").or_else(|| text.strip_prefix("/load "));
+    let file = ["/save ", "/load ", "/image "].iter().find_map(|name| text.strip_prefix(name));
     if let Some(path) = file.map(str::trim_start) {
         let (folder, name) = path.split_at(path.rfind(is_separator).map_or(0, |at| at + 1));
         return (start_of(name), files(folder, name));

@@ -46,8 +46,12 @@ impl From<bn::Error> for Failure {
 
 /// The library's words. It names fields where this program has options, and may quote names from files.
 pub fn words_of_library(message: &str) -> String {
-    const OPTIONS: [(&str, &str); 3] =
-        [("context_length", "--context"), ("draft_model", "--draft-model"), ("drafter_path", "--drafter")];
+    const OPTIONS: [(&str, &str); 4] = [
+        ("context_length", "--context"),
+        ("draft_model", "--draft-model"),
+        ("drafter_path", "--drafter"),
+        ("pictures_path", "--pictures"),
+    ];
     bn_hub::fields_as_options(&bn_hub::printable_lines(message), &OPTIONS)
 }
 

@@ -6,6 +6,7 @@ mod conversation;
 mod edit;
 mod failure;
 mod files;
+mod image;
 mod open;
 mod options;
 mod past;

@@ -9,11 +9,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 pub const PROGRAM: &str = "bn-chat";
 /// Time between two changes of the bar, each of which draws it twice: ten times a second.
 const CHANGE: Duration = Duration::from_millis(200);
+/// The value of --pictures for a model that is to see none.
+const NO_PICTURES: &str = "none";
 /// Steps of the bar.
 const WHOLE: f32 = 1000.0;
 
@@ -28,20 +31,32 @@ pub struct Opened {
 
 pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
     let options = &command.options;
-    let path = find(command.model.as_deref(), stop)?;
+    let (path, pictures, found) = match options.pictures.as_deref() {
+        None => find_seeing(command.model.as_deref(), stop)?,
+        Some(NO_PICTURES) => (find(command.model.as_deref(), stop)?, None, false),
+        given => (find(command.model.as_deref(), stop)?, find(given, stop)?, false),
+    };
     let draft_path = find(options.draft_model.as_deref(), stop)?;
     let drafter_path = find(options.drafter.as_deref(), stop)?;
-    let model = open_model(
-        ModelOptions {
-            path,
+    let open = |pictures_path: Option<PathBuf>| {
+        let model = ModelOptions {
+            path: path.clone(),
             mtp: options.mtp,
-            drafter_path,
+            drafter_path: drafter_path.clone(),
+            pictures_path,
             skip_zeros: options.skip_zeros,
             ..ModelOptions::default()
-        },
-        options,
-        stop,
-    )?;
+        };
+        open_model(model, options, stop)
+    };
+    let model = match open(pictures) {
+        // Nobody asked for the part.
+        Err(Failure::Said(line)) if found && line.contains("--pictures") => {
+            complain(format_args!("images are not seen: {line}"));
+            open(None)?
+        }
+        opened => opened?,
+    };
     check(model.info(), options)?;
     let draft_model = match draft_path {
         None => None,
@@ -63,19 +78,37 @@ pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
     Ok(Opened { engine, model, sources, context })
 }
 
+/// A model's path, that of its part that sees, and whether there is one.
+fn find_seeing(name: Option<&str>, stop: &Stop) -> Result<(Option<PathBuf>, Option<PathBuf>, bool)> {
+    let Some(found) = look(name, stop, bn_hub::resolve_seeing)? else { return Ok((None, None, false)) };
+    found.unclear.iter().for_each(note);
+    let is_there = found.pictures.is_some();
+    Ok((Some(found.path), found.pictures, is_there))
+}
+
 /// A model with a name on Hugging Face's hub becomes a path.
 fn find(name: Option<&str>, stop: &Stop) -> Result<Option<PathBuf>> {
+    look(name, stop, bn_hub::resolve)
+}
+
+/// A look for a model by its name.
+type Look<T> = fn(
+    &str,
+    &bn_hub::Settings,
+    &mut dyn bn_hub::Progress,
+    &AtomicBool,
+) -> std::result::Result<T, bn_hub::Error>;
+
+fn look<T>(name: Option<&str>, stop: &Stop, look: Look<T>) -> Result<Option<T>> {
     let Some(name) = name else { return Ok(None) };
     let settings = bn_hub::Settings::from_env();
     let mut bar = bn_hub::Bar::new(PROGRAM);
-    bn_hub::resolve(name, &settings, &mut bar, stop.flag()).map(Some).map_err(|error| {
-        match error.is_stopped() {
-            true => {
-                complain(error);
-                Failure::Interrupted
-            }
-            false => Failure::Said(error.to_string()),
+    look(name, &settings, &mut bar, stop.flag()).map(Some).map_err(|error| match error.is_stopped() {
+        true => {
+            complain(error);
+            Failure::Interrupted
         }
+        false => Failure::Said(error.to_string()),
     })
 }
 

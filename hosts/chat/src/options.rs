@@ -42,6 +42,9 @@ pub struct Options {
     /// A GGUF file of a drafter alone, which drafts tokens from the model's hidden states
     #[arg(long, value_name = "PATH", allow_hyphen_values = true)]
     pub drafter: Option<String>,
+    /// A GGUF file of the part that sees images (the mmproj-*.gguf beside the model's file); none: no part
+    #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
+    pub pictures: Option<String>,
     /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
     #[arg(long, value_name = "0|1", value_parser = switch, action = ArgAction::Set, default_value = "0",
           hide_default_value = true, allow_hyphen_values = true)]

@@ -4,6 +4,7 @@ use crate::chat::{Chat, SESSION};
 use crate::conversation::Conversation;
 use crate::failure::{Failure, Result, failed, words_of_library, words_of_system};
 use crate::files::{path_of, read_whole, write_whole};
+use crate::image;
 use crate::say::note;
 use bn::{ErrorKind, Message};
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ pub fn save(chat: &mut Chat, rest: &str) -> Result<()> {
     }
     let path = path_of(rest);
     let name = shown(&path);
-    if let Err(wrong) = write_whole(&path, written(messages).as_bytes()) {
+    if let Err(wrong) = write_whole(&path, written(&chat.conversation).as_bytes()) {
         return failed(format!("{name}: {wrong}"));
     }
     let size = save_session(chat, &computed(&path)).map_err(|wrong| {
@@ -55,11 +56,15 @@ pub fn save(chat: &mut Chat, rest: &str) -> Result<()> {
 }
 
 /// The messages as JSON, one on each line.
-fn written(messages: &[Message]) -> String {
-    let lines: Vec<_> = messages
+fn written(conversation: &Conversation) -> String {
+    let pictures = conversation.pictures();
+    let lines: Vec<_> = conversation
+        .messages()
         .iter()
-        .map(|message| {
-            let (role, content) = (json!(message.role), json!(message.content));
+        .zip(pictures)
+        .map(|(message, pictures)| {
+            let role = json!(message.role);
+            let content = image::content(pictures, &message.content, image::whole);
             format!("\n  {{\"role\": {role}, \"content\": {content}}}")
         })
         .collect();
@@ -70,11 +75,13 @@ fn written(messages: &[Message]) -> String {
 fn save_session(chat: &Chat, path: &Path) -> std::result::Result<usize, String> {
     match chat.engine.session_save(SESSION) {
         Ok(data) => write_whole(path, &data).map(|()| data.len()),
-        // Remove an older file, which belongs to another conversation.
-        Err(error) if error.kind() == ErrorKind::NotFound => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
-            _ => Ok(0),
-        },
+        // Remove an older file, which belongs to another conversation. One with pictures cannot be saved.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
+                _ => Ok(0),
+            }
+        }
         Err(error) => Err(words_of_library(error.message())),
     }
 }
@@ -99,13 +106,17 @@ pub fn load(chat: &mut Chat, rest: &str) -> Result<()> {
 }
 
 fn conversation_of(data: &[u8]) -> std::result::Result<Conversation, &'static str> {
-    const NO_TEXT: &str = "a message lacks \"role\" or \"content\", or its content is no text";
+    const NO_TEXT: &str =
+        "a message lacks \"role\" or \"content\", or its content is no text and no images before one";
     let json: Value = serde_json::from_slice(data).unwrap_or_default();
     let Some(list) = json.get("messages").and_then(Value::as_array) else {
         return Err("no conversation in JSON: it lacks a list \"messages\"");
     };
-    let text = |message: &Value, name| message.get(name).and_then(Value::as_str).map(str::to_owned);
-    let message = |json| Some(Message::new(text(json, "role")?, text(json, "content")?));
+    let message = |json: &Value| {
+        let role = json.get("role").and_then(Value::as_str)?;
+        let (pictures, text) = image::read(json.get("content")?)?;
+        Some((Message::new(role, text), pictures))
+    };
     Conversation::of(list.iter().map(message).collect::<Option<_>>().ok_or(NO_TEXT)?)
 }
 
@@ -131,18 +142,21 @@ fn load_session(chat: &Chat, path: &Path) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bn::Picture;
 
     #[test]
     fn messages_come_back_as_they_were() {
         let messages = vec![
-            Message::system("Be brief."),
-            Message::user("say \"é\\ok\"\n\u{1}\u{2028}"),
-            Message::assistant(""),
+            (Message::system("Be brief."), vec![]),
+            (Message::user("say \"é\\ok\"\n\u{1}\u{2028}"), vec![Picture::new(*b"\x89PNG")]),
+            (Message::assistant(""), vec![]),
         ];
-        let text = written(&messages);
+        let given = Conversation::of(messages).unwrap();
+        let text = written(&given);
         assert_eq!(text.lines().count(), 5);
         let Ok(read) = conversation_of(text.as_bytes()) else { panic!("{text}") };
-        assert_eq!(read.messages(), messages);
+        assert_eq!(read.messages(), given.messages());
+        assert_eq!(read.pictures(), given.pictures());
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::list::{File, List};
 use crate::printable;
 use crate::progress::bytes;
+use crate::sight::{Part, part_of};
 
 pub const INDEX: &str = "model.safetensors.index.json";
 const GGUF: &str = ".gguf";
@@ -44,6 +45,24 @@ impl<'a> Chooser<'a> {
             }
             (None, None) => self.folder(),
         }
+    }
+
+    /// The part that sees for the GGUF file `model`: beside it, or at the top.
+    pub fn part(&self, model: &str) -> Option<&'a File> {
+        let (folder, name) = model.rsplit_once('/').map_or(("", model), |(folder, name)| (folder, name));
+        let in_folder = |folder: &str| -> Vec<(&'a str, &'a File)> {
+            let split = |file: &'a File| {
+                file.name.rsplit_once('/').map_or(("", &*file.name), |(of, name)| (of, name))
+            };
+            let files = self.list.files().iter().map(|file| (split(file), file));
+            files.filter(|((of, _), _)| *of == folder).map(|((_, name), file)| (name, file)).collect()
+        };
+        [folder, ""].into_iter().find_map(|folder| {
+            let files = in_folder(folder);
+            let names: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+            let Part::One(part) = part_of(name, &names, true) else { return None };
+            files.iter().find(|(name, _)| *name == part).map(|(_, file)| *file)
+        })
     }
 
     /// The safetensors files that an index names.
@@ -261,6 +280,27 @@ mod tests {
             "no GGUF file or type '8_0'. It has:\n  8.8 KiB    m-Q8_0.gguf\n  20 bytes   m-TQ2_0.gguf"
         ));
         assert!(choose(&SEVERAL, Some("8_0")).is_err());
+    }
+
+    #[test]
+    fn the_part_that_sees_is_beside_the_model_or_at_the_top() {
+        let list = list(&[
+            ("q/m-Q8_0-00001-of-00002.gguf", 1),
+            ("q/m-Q8_0-00002-of-00002.gguf", 1),
+            ("m-Q4_K_M.gguf", 1),
+            ("mmproj-F32.gguf", 1),
+            ("mmproj-F16.gguf", 1),
+            ("x/m-Q8_0.gguf", 1),
+            ("x/mmproj-F32.gguf", 1),
+        ]);
+        let chooser = Chooser { place: String::new(), list: &list };
+        for (model, part) in [
+            ("q/m-Q8_0-00001-of-00002.gguf", "mmproj-F16.gguf"),
+            ("m-Q4_K_M.gguf", "mmproj-F16.gguf"),
+            ("x/m-Q8_0.gguf", "x/mmproj-F32.gguf"),
+        ] {
+            assert_eq!(chooser.part(model).map(|file| file.name.as_str()), Some(part), "{model}");
+        }
     }
 
     #[test]

@@ -139,13 +139,14 @@ impl Shared {
     }
 }
 
-fn agent(scheme: &str) -> Agent {
-    // Use the system's certificates, since a company may have its own.
+/// The system's certificates are used, since a company may have its own.
+pub fn tls() -> TlsConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::PlatformVerifier)
-        .unversioned_rustls_crypto_provider(provider)
-        .build();
+    let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier);
+    tls.unversioned_rustls_crypto_provider(provider).build()
+}
+
+fn agent(scheme: &str) -> Agent {
     let config = Agent::config_builder()
         .user_agent("bn_engine")
         .http_status_as_error(false)
@@ -157,12 +158,12 @@ fn agent(scheme: &str) -> Agent {
         .timeout_per_write(Some(SILENCE))
         .timeout_recv_response(Some(HEAD))
         .proxy(proxy_for(scheme))
-        .tls_config(tls);
+        .tls_config(tls());
     config.build().into()
 }
 
 /// The reason of a failed request, in words for people.
-fn reason(error: &ureq::Error) -> String {
+pub fn reason(error: &ureq::Error) -> String {
     let text = match error {
         ureq::Error::Io(error) => error.to_string(),
         ureq::Error::Timeout(_) => "no answer in time".to_owned(),
@@ -171,7 +172,7 @@ fn reason(error: &ureq::Error) -> String {
     printable(&text).into_owned()
 }
 
-fn is_secure(uri: &Uri) -> bool {
+pub fn is_secure(uri: &Uri) -> bool {
     uri.scheme_str() == Some("https")
 }
 
@@ -182,7 +183,7 @@ fn is_same_server(one: &Uri, other: &Uri) -> bool {
 }
 
 /// The URL of a redirect, which may be relative to `from`. None if it is not an HTTP URL.
-fn led_to(from: &Uri, location: &str) -> Option<Uri> {
+pub fn led_to(from: &Uri, location: &str) -> Option<Uri> {
     let (scheme, authority) = (from.scheme_str()?, from.authority()?);
     let starts_with =
         |scheme: &str| location.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme));

@@ -18,11 +18,13 @@ mod http;
 mod list;
 mod name;
 mod naming;
+mod outside;
 mod printable;
 mod progress;
 mod proxy;
 mod remote;
 mod settings;
+mod sight;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -31,9 +33,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use choose::{is_model, without_gguf};
 pub use error::Error;
 pub use naming::fields_as_options;
+pub use outside::{Hosts, Outside};
 pub use printable::{printable, printable_lines};
 pub use progress::{Bar, Progress, bytes};
 pub use settings::Settings;
+pub use sight::beside;
 
 use cache::Cache;
 use choose::{Chooser, INDEX};
@@ -61,14 +65,50 @@ pub fn resolve(
     progress: &mut dyn Progress,
     stop: &AtomicBool,
 ) -> std::result::Result<PathBuf, Error> {
+    look(name, settings, progress, stop, false).map(|found| found.path)
+}
+
+/// A model's file or folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub path: PathBuf,
+    /// The GGUF file of the part that sees pictures, of a model that is a GGUF file.
+    pub pictures: Option<PathBuf>,
+    /// Why none of the files that may be that part is taken.
+    pub unclear: Option<String>,
+}
+
+/// As [`resolve`], with the part of the model that sees pictures: on the hub it is downloaded too, otherwise it is the
+/// only `mmproj-*.gguf` beside the file that can belong to it.
+pub fn resolve_seeing(
+    name: &str,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+) -> std::result::Result<Found, Error> {
+    look(name, settings, progress, stop, true)
+}
+
+fn look(
+    name: &str,
+    settings: &Settings,
+    progress: &mut dyn Progress,
+    stop: &AtomicBool,
+    sees: bool,
+) -> Result<Found> {
     if !is_remote(name) {
-        return Ok(PathBuf::from(name));
+        let path = PathBuf::from(name);
+        let (pictures, unclear) = match if sees { beside(&path) } else { Ok(None) } {
+            Ok(part) => (part, None),
+            Err(why) => (None, Some(why)),
+        };
+        return Ok(Found { path, pictures, unclear });
     }
     let name = Name::parse(name)?;
     let cache = Cache::new(&settings.cache, name.folder());
     let client = Client::new(settings.token.as_deref());
     let mut hub = Hub { name, settings, client, progress, stop };
-    find(&mut hub, &cache)
+    find(&mut hub, &cache, sees)
 }
 
 /// A model and the hub to look for it.
@@ -92,7 +132,7 @@ impl Hub<'_> {
     }
 }
 
-fn find(hub: &mut Hub, cache: &Cache) -> Result<PathBuf> {
+fn find(hub: &mut Hub, cache: &Cache, sees: bool) -> Result<Found> {
     let (list, offline) = list_files(hub, cache)?;
     let place = format!("{}{}", hub.name.repo, if offline { " in the cache" } else { "" });
     let chooser = Chooser { place, list: &list };
@@ -104,11 +144,14 @@ fn find(hub: &mut Hub, cache: &Cache) -> Result<PathBuf> {
         }
         choice.files.extend(chooser.shards(&cache.path(&list.commit, INDEX))?);
     }
+    let part = if sees && is_model(choice.entry) { chooser.part(choice.entry) } else { None };
+    choice.files.extend(part);
     if !offline {
         cache.fill(hub, &list.commit, &choice.files)?;
         cache.set_main(&list.commit)?;
     }
-    Ok(cache.path(&list.commit, choice.entry))
+    let path = |name: &str| cache.path(&list.commit, name);
+    Ok(Found { path: path(choice.entry), pictures: part.map(|part| path(&part.name)), unclear: None })
 }
 
 /// Lists the files of the hub, or those of the cache if the hub is not asked or not reached. Returns true for the

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bn_hub::{Error, Progress, Settings, resolve};
+use bn_hub::{Error, Progress, Settings, resolve, resolve_seeing};
 use server::{COMMIT, List, Server, sha256};
 
 /// A guard against a hang.
@@ -395,4 +395,25 @@ fn two_that_ask_at_once_download_once() {
         assert!(lines.contains(&format!("another process downloads {NAME}: waiting for it")), "{lines:?}");
     });
     assert_eq!(world.hub.downloads(), [0, 500_000]);
+}
+
+#[test]
+fn the_part_that_sees_comes_with_the_model_where_it_is_asked_for() {
+    let world = World::new();
+    let files = [("mmproj-F32.gguf", &b"larger"[..]), ("mmproj-F16.gguf", b"part"), (NAME, &world.data)];
+    let hub = Server::start(&files);
+    let settings = Settings { endpoint: hub.url.clone(), ..world.settings.clone() };
+    let snapshot = world.model().join("snapshots").join(COMMIT);
+    let go_on = AtomicBool::new(false);
+    assert_eq!(resolve("hf:tiny/model", &settings, &mut (), &go_on).unwrap(), snapshot.join(NAME));
+    assert_eq!(names(&snapshot), [NAME]);
+    for offline in [false, true] {
+        let settings = Settings { offline, ..settings.clone() };
+        let found = resolve_seeing("hf:tiny/model", &settings, &mut (), &go_on).unwrap();
+        assert_eq!((found.path, found.unclear), (snapshot.join(NAME), None));
+        assert_eq!(found.pictures.as_deref(), Some(&*snapshot.join("mmproj-F16.gguf")));
+        assert_eq!(fs::read(found.pictures.unwrap()).unwrap(), b"part");
+    }
+    let beside = resolve_seeing(snapshot.join(NAME).to_str().unwrap(), &settings, &mut (), &go_on).unwrap();
+    assert_eq!(beside.pictures, Some(snapshot.join("mmproj-F16.gguf")));
 }

@@ -1,6 +1,7 @@
 //! State that all requests share.
 use crate::api::pairs::Template;
 use crate::failure::{Failure, Result};
+use crate::fetch::Fetcher;
 use crate::fields::Fields;
 use crate::memory::Memory;
 use crate::models::Models;
@@ -34,6 +35,8 @@ pub struct App {
     /// Saved sessions (`--session-path`).
     pub sessions: Sessions,
     pub tracer: Tracer,
+    /// `--fetch-images`.
+    pub fetcher: Option<Fetcher>,
     /// `--rerank-template`.
     pub template: Option<Template>,
     /// The next request's number; the first is drawn at random.
@@ -61,6 +64,7 @@ impl App {
             store: Store::new(options.keep_responses),
             sessions: Sessions::new(&options)?,
             tracer,
+            fetcher: options.fetch_images.clone().map(Fetcher::new),
             template,
             // Ids of an earlier process are not issued again.
             next_id: AtomicU64::new(RandomState::new().hash_one("id")),

@@ -5,7 +5,7 @@ mod json;
 pub use eager::{Writer, eager};
 pub use json::without_nul;
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, too_large};
 use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::run::Call;
@@ -77,12 +77,6 @@ async fn receive(call: &mut Call, body: Body) -> Result<Vec<u8>> {
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)
-}
-
-/// The failure for a body of more than `most` bytes.
-pub fn too_large(most: usize) -> Failure {
-    let message = format!("the body has more than {most} bytes");
-    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
 }
 
 fn refused(error: axum::Error) -> Failure {

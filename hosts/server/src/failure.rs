@@ -162,6 +162,12 @@ impl From<bn::Error> for Failure {
     }
 }
 
+/// The failure for a body of more than `most` bytes.
+pub fn too_large(most: usize) -> Failure {
+    let message = format!("the body has more than {most} bytes");
+    Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

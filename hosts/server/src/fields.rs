@@ -60,6 +60,10 @@ impl Fields {
         self.map.get(name)
     }
 
+    pub fn get_mut(&mut self, name: &str) -> Option<&mut Value> {
+        self.map.get_mut(name)
+    }
+
     /// Takes one field unchanged.
     pub fn take_value(&mut self, name: &str) -> Option<Value> {
         self.map.remove(name)

@@ -4,6 +4,7 @@ mod app;
 mod body;
 mod failure;
 mod feed;
+mod fetch;
 mod fields;
 mod log;
 mod memory;

@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::body;
 use crate::failure::{Failure, Result, Shape};
 use crate::feed::{self, Feed};
+use crate::fetch;
 use crate::fields::Fields;
 use crate::memory::Lease;
 use crate::models::Held;
@@ -216,8 +217,12 @@ fn traceparent(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Runs the request with the fields of a body of `length` bytes.
-pub async fn run<A: Api>(mut call: Call, fields: Fields, length: usize) -> Result<Response<Body>> {
+pub async fn run<A: Api>(mut call: Call, mut fields: Fields, length: usize) -> Result<Response<Body>> {
     let held = take_model(&mut call, &fields).await?;
+    let app = call.app.clone();
+    let fetcher = app.fetcher.as_ref().filter(|_| held.info.sees);
+    let length =
+        length + fetch::pictures(fetcher, &mut call.lease, app.options.max_body, &mut fields).await?;
     let work = call.app.clone();
     let cost = call.cost(length);
     let (call, held, read) = work

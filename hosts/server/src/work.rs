@@ -245,7 +245,11 @@ impl Work {
 
     /// The queue for submitting these requests, which came in a body of `bytes` bytes.
     pub fn queue_of(&self, requests: &[bn::Request], bytes: usize) -> WorkQueue {
-        self.grammars.queue_of(requests, bytes).unwrap_or(WorkQueue::of(bytes))
+        // Few bytes may be a large picture.
+        let sees = requests.iter().any(|request| !request.pictures.is_empty());
+        let plain = if sees { WorkQueue::Slow } else { WorkQueue::of(bytes) };
+        let queue = self.grammars.queue_of(requests, bytes).unwrap_or(plain);
+        if sees && matches!(queue, WorkQueue::Known(_)) { WorkQueue::Grammar(None) } else { queue }
     }
 
     /// Remembers how long requests of a queue took to be submitted. A grammar that was refused may not have been

@@ -504,7 +504,7 @@ class Chat(ServerTest):
         for message, words in [
             ({"role": "critic", "content": "x"}, "role"),
             ({"role": "user", "content": 5}, "content"),
-            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "only parts of type text"),
+            ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}, "takes only text, no images"),
         ]:
             self.refused("/v1/chat/completions", {"messages": [message]}, words)
         self.refused("/v1/chat/completions", {"messages": []}, "not empty")
@@ -566,7 +566,7 @@ class Chat(ServerTest):
                             ({"tool_choice": {"type": "some"}}, "auto, any, tool or none"),
                             ({"tools": [{"name": "f f"}]}, "'tools[0].name' must be"),
                             ({"messages": [{"role": "critic", "content": "x"}]}, "'messages[0].role' must be"),
-                            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "'messages[0].content[0]' is of the type image: this server takes only parts of type text, no images"),
+                            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "'messages[0].content[0]' is of the type image: this model takes only text, no images"),
                             ({"thinking": {"type": "hard"}}, "'thinking.type' must be")]:
             status, data = self.server.post("/v1/messages", {**body, **more})
             self.assertEqual((status, data["error"]["type"]), (400, "invalid_request_error"))

@@ -117,7 +117,7 @@ class Plain(ServerTest):
     def test_pictures_of_earlier_turns_become_words(self):
         chat = [{"role": "user", "content": "see", "images": ["iVBORw0KGgo="]}, {"role": "assistant", "content": "no"}, {"role": "user", "content": "so?"}]
         text = self.whole("/api/chat", {"model": "echo", "messages": chat, "options": {"temperature": 0, "num_predict": 100}})["message"]["content"]
-        self.assertIn("see\n[image: not shown, as this model reads text only]", text)
+        self.assertIn("[image: not shown, as this model reads text only]\nsee", text)
 
     def test_histories_always_render(self):
         for arguments in [None, "Ro", [1], '{"city": "R"}', {"city": "R"}, {}]:

@@ -135,7 +135,7 @@ impl Sequence {
         };
         let bytes = RequestBytes::default();
         let mut branch = Self::new(&params, ids, 1, bytes, facts, end_tokens, self.times.part())?;
-        branch.id = self.id;
+        (branch.id, branch.pictures) = (self.id, self.pictures.clone());
         branch.request.reuse.salt = self.request.reuse.salt;
         branch.request.first_by_ns = if next.is_first { self.request.first_by_ns } else { 0 };
         Ok(Some(branch))

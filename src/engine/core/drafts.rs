@@ -152,7 +152,7 @@ impl Core {
         }
         let started = now_ns();
         let (work, decodes) = drafter.run(&*backend.ops, &mut **memory, &mut || {
-            all_ended(shared, *number, sequences, &plan.entries)
+            all_ended(shared, *number, sequences, seqs_of(&plan.entries))
         })?;
         let ns = now_ns() - started;
         scheduler.drafted(work, decodes, ns);

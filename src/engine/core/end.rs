@@ -93,3 +93,22 @@ impl Core {
 fn died(text: &str) -> String {
     format!("the engine thread died: {text}")
 }
+
+pub(super) fn seqs_of(entries: &[PlanEntry]) -> impl Iterator<Item = SeqId> {
+    entries.iter().map(|entry| entry.seq)
+}
+
+/// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
+pub(super) fn all_ended(
+    shared: &Shared,
+    thread: usize,
+    sequences: &mut Sequences,
+    seqs: impl IntoIterator<Item = SeqId>,
+) -> bool {
+    shared.hub.ends(thread, &mut |which| match which {
+        None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
+        Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
+    });
+    let now = now_ns();
+    !seqs.into_iter().any(|seq| sequences.lives(seq, now))
+}

@@ -17,6 +17,7 @@ use crate::engine::replicas::replica::Replica;
 use crate::engine::request::adapters::Adapted;
 use crate::engine::request::ending::{Ending, cancelled, failed, too_late};
 use crate::engine::request::event::{Event, FinishReason};
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::sequence::Sequence;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::spans::{SpanSink, spans};
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     pub grammars: Grammars,
     pub released: Released,
     pub tier: Option<Tier>,
+    pub eyes: Option<Eyes>,
     pub loaded: Loaded,
 }
 
@@ -59,6 +61,7 @@ pub(super) struct Core {
     scheduler: Scheduler,
     sampling: Sampling,
     drafting: Drafting,
+    sight: Sight,
     sequences: Sequences,
     deadlines: Deadlines,
     idle: Idle,
@@ -139,6 +142,7 @@ impl Core {
             scheduler,
             sampling,
             drafting,
+            sight: Sight::default(),
             sequences,
             deadlines: Deadlines::default(),
             idle,
@@ -319,6 +323,7 @@ impl Core {
         if let (Some(trace), Some(sink)) = (trace, &self.shared.on_span) {
             spans(&event, trace, unix_ns()).for_each(|span| callback::run(|| sink(&span)));
         }
+        self.look_away();
         self.record.ends.push(event.usage);
         self.outbox.events.push((seq.0, event));
     }
@@ -352,6 +357,7 @@ impl Core {
             }
         }
         self.drop_failed(&mut plan);
+        self.look_at_pictures(&mut plan);
         self.leave_out_late_masks(&mut plan);
         self.ask_for_grants(&mut plan);
         self.draft(&mut plan);
@@ -424,7 +430,7 @@ impl Core {
             }
             Err(error)
                 if error.status == Status::Cancelled
-                    && all_ended(&self.shared, self.number, &mut self.sequences, entries) =>
+                    && all_ended(&self.shared, self.number, &mut self.sequences, seqs_of(entries)) =>
             {
                 return None;
             }
@@ -468,6 +474,7 @@ impl Core {
     fn fill_batch(&mut self, entries: &[PlanEntry]) -> Result<()> {
         let (batch, vocab) = (&mut self.batch, self.shared.loaded.model.facts().vocab_size);
         batch.clear();
+        let by_grid = self.shared.eyes.as_ref().is_some_and(|eyes| eyes.sight.by_grid);
         let rows = entries.iter().map(|entry| entry.rows as usize).sum();
         let logits = entries.iter().map(|entry| entry.logits as usize).sum();
         batch.reserve(rows, entries.len(), logits)?;
@@ -486,6 +493,9 @@ impl Core {
                 batch.types.resize(first as usize, 0);
                 batch.types.extend((entry.start..entry.start + entry.rows).map(|at| u32::from(at >= second)));
             }
+            if let Some(pictures) = &sequence.pictures {
+                pictures::fill(pictures, entry, first, by_grid, batch)?;
+            }
             push_state(batch, &self.scheduler, entry)?;
             match sequence.hidden_wanted(entry) {
                 Some(wanted) => {
@@ -503,6 +513,9 @@ impl Core {
         }
         if !batch.types.is_empty() {
             batch.types.resize(batch.tokens.len(), 0);
+        }
+        if !batch.rotations.is_empty() {
+            pictures::fill_rotations(batch, batch.tokens.len())?;
         }
         if batch.draws.rows.iter().all(Option::is_none) {
             batch.draws.clear();
@@ -527,7 +540,7 @@ impl Core {
             return Ok(());
         }
         let Self { number, backend, batch, memory, shared, outputs, sequences, .. } = self;
-        let stop = &mut || all_ended(shared, *number, sequences, entries);
+        let stop = &mut || all_ended(shared, *number, sequences, seqs_of(entries));
         let pass = || shared.loaded.model.forward(&*backend.ops, batch, &mut **memory, stop, outputs);
         panics::checked("the forward pass", pass)
     }
@@ -563,6 +576,7 @@ mod drafts;
 mod end;
 pub(super) mod idle;
 mod pacing;
+mod pictures;
 pub(super) mod sampling;
 pub(super) mod sequences;
 pub(super) mod session_file;
@@ -573,20 +587,12 @@ use branches::Branches;
 use deadlines::Deadlines;
 use disk::Tier;
 use drafts::Drafting;
+use end::{all_ended, seqs_of};
 use idle::{Idle, Released};
+use pictures::Sight;
 use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
 use states::push_state;
 
 #[cfg(test)]
 mod checks;
-
-/// Returns whether every sequence of the running pass was cancelled or has expired. Called between layers.
-fn all_ended(shared: &Shared, thread: usize, sequences: &mut Sequences, entries: &[PlanEntry]) -> bool {
-    shared.hub.ends(thread, &mut |which| match which {
-        None => sequences.iter_mut().for_each(|sequence| sequence.doomed = true),
-        Some(id) => sequences.find(id).into_iter().for_each(|sequence| sequence.doomed = true),
-    });
-    let now = now_ns();
-    !entries.iter().any(|entry| sequences.lives(entry.seq, now))
-}

@@ -106,6 +106,6 @@ impl Sequences {
 impl Tokens for Sequences {
     fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let sequence = self.get(seq).expect("the scheduler asks for live sequences");
-        sequence.token_at(position as usize).into()
+        sequence.content_at(position)
     }
 }

@@ -6,6 +6,8 @@ use crate::constrain::Constraint;
 use crate::engine::api::{Prompt, RequestParams, ScoreParams};
 use crate::engine::request::answer::Answer;
 use crate::engine::request::decision::Decider;
+use crate::engine::request::eyes::Eyes;
+use crate::engine::request::pictures::Pictures;
 use crate::engine::request::thinking::Bound;
 use crate::sample::SamplingParams;
 use crate::text::chat::{ToolChoice, no_template, pair};
@@ -27,6 +29,8 @@ pub(super) struct Prompted {
     pub looser: Option<String>,
     /// See `Sequence::second`.
     pub second: Option<u32>,
+    /// Some: the pictures in `ids`.
+    pub pictures: Option<Pictures>,
     /// Some: the request's questions, which begin with `ids`.
     pub decider: Option<Box<Decider>>,
 }
@@ -47,6 +51,10 @@ pub(super) struct RequestLimits<'a> {
     pub chat: Option<&'a ChatTemplate>,
     /// The template for the prompt of a pair of texts, if the tokenizer does not combine them.
     pub pair: Option<&'a ChatTemplate>,
+    /// Bytes that all requests may take together.
+    pub room: u64,
+    /// None: it sees no pictures.
+    pub eyes: Option<&'a Eyes>,
 }
 
 impl RequestLimits<'_> {
@@ -79,23 +87,37 @@ impl RequestLimits<'_> {
         if let Some(questions) = &params.questions {
             return self.questions(params, questions);
         }
+        let (pictures, mut spread) = match &params.prompt {
+            Prompt::ChatJson(_) | Prompt::Pair(..) => (Vec::new(), false),
+            _ => (self.seen(params, &[])?, false),
+        };
         let ids = match &params.prompt {
             Prompt::Tokens(ids) => self.given(ids)?,
-            Prompt::Text(text) => self.encode(text, params.parse_special, params.embedding.is_some())?,
+            Prompt::Text(text) => {
+                let (ids, made) = self.encode_seen(text, params, &pictures)?;
+                spread = made;
+                ids
+            }
             Prompt::Chat(messages) if params.scores_pair() => self.judged(messages)?,
             Prompt::Chat(messages) => self.conversation(messages)?,
             Prompt::Pair(first, second) => {
+                if !params.pictures.is_empty() {
+                    return Err(Error::invalid(
+                        "pictures are set, and a pair of texts has no place for them",
+                    ));
+                }
                 return self.pair(params, first, second).and_then(|made| self.checked(made));
             }
             Prompt::ChatJson(source) => return self.chat(source, params).and_then(|made| self.checked(made)),
         };
+        let (ids, pictures) = self.placed(ids, pictures, spread)?;
         if let Some(scores) = params.scores.filter(|scores| scores.from as usize >= ids.len().max(1)) {
             let (from, n) = (scores.from, ids.len());
             return Err(Error::invalid(format!(
                 "logprobs_from = {from} lies beyond the prompt's {n} tokens"
             )));
         }
-        self.checked(Prompted { ids, ..Prompted::default() })
+        self.checked(Prompted { ids, pictures, ..Prompted::default() })
     }
 
     /// The tokens of a pair of texts to score.
@@ -161,7 +183,9 @@ impl RequestLimits<'_> {
         let chat = Chat::parse(source)?;
         let made = template.render_chat(&chat)?;
         let tokenizer = self.tokenizer()?;
-        let ids = tokenizer.encode_chat(&made)?;
+        let pictures = self.seen(params, &chat.pictures)?;
+        let ids = tokenizer.encode_chat(&*self.spread(&made, &pictures)?)?;
+        let (ids, pictures) = self.placed(ids, pictures, true)?;
         let mut parts = ReplyParts::of(&chat, template, &made.text)?;
         parts.seed = seed(&ids, params.sampling.seed);
         let control = |mark: &str| tokenizer.control_token(mark);
@@ -186,7 +210,7 @@ impl RequestLimits<'_> {
         };
         let reply = params.parse_output.then(|| Reply::new(parts, &|mark| control(mark).is_some()));
         let answer = reply.map(|reply| Answer::new(reply, bound));
-        Ok(Prompted { ids, answer, grammar, looser, ..Prompted::default() })
+        Ok(Prompted { ids, answer, grammar, looser, pictures, ..Prompted::default() })
     }
 
     pub(super) fn tokenizer(&self) -> Result<&Tokenizer> {

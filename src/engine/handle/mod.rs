@@ -24,6 +24,7 @@ use crate::engine::memory::free;
 use crate::engine::memory::free::Claim;
 use crate::engine::memory::plan;
 use crate::engine::memory::plan::MemoryPlan;
+use crate::engine::request::eyes::Eyes;
 use crate::engine::request::speculation::Speculating;
 use crate::engine::watch::kv_events::KvEvents;
 use crate::engine::watch::stats::Recorder;
@@ -126,6 +127,7 @@ fn share(
         grammars: Grammars::new(threads, bounds.bytes, free::room),
         released: Released::default(),
         tier,
+        eyes: Eyes::new(config, &loaded),
         loaded,
     }))
 }
@@ -484,6 +486,7 @@ mod calls;
 pub(super) mod config;
 mod limits;
 pub(super) mod loading;
+mod pictures;
 mod power;
 mod questions;
 mod submit;

@@ -4,8 +4,10 @@ use super::limits::{Prompted, RequestLimits};
 use crate::base::{Error, Result, reserve};
 use crate::engine::api::{Prompt, Question, QuestionKind, RequestParams};
 use crate::engine::request::decision::{Asked, Decider};
+use crate::engine::request::pictures::{Picture, Pictures};
 use crate::text::chat::no_template;
 use crate::text::{Chat, Message};
+use std::sync::Arc;
 
 /// Maximum number of questions of a request.
 pub const MAX_QUESTIONS: usize = 4096;
@@ -17,6 +19,8 @@ pub const MAX_OPTIONS: usize = 255;
 struct Gathered {
     shared: Vec<u32>,
     asked: Vec<Asked>,
+    /// The same for all questions, which come after them.
+    pictures: Option<Pictures>,
 }
 
 impl Gathered {
@@ -53,12 +57,18 @@ impl RequestLimits<'_> {
         let mut gathered = Gathered::default();
         reserve(&mut gathered.asked, questions.len(), "questions")?;
         // A conversation is another one with each question.
-        let prompt = match &params.prompt {
-            Prompt::Tokens(ids) => self.given(ids)?,
-            Prompt::Text(text) => self.encode(text, params.parse_special, false)?,
-            Prompt::Chat(_) | Prompt::ChatJson(_) => Vec::new(),
+        let (mut prompt, mut chat, mut spread) = (Vec::new(), Chat::default(), false);
+        match &params.prompt {
+            Prompt::ChatJson(source) => (chat, spread) = (Chat::parse(source)?, true),
             Prompt::Pair(..) => return Err(Error::invalid("a pair of texts is given beside questions")),
-        };
+            _ => {}
+        }
+        let pictures = self.seen(params, &std::mem::take(&mut chat.pictures))?;
+        match &params.prompt {
+            Prompt::Tokens(ids) => prompt = self.given(ids)?,
+            Prompt::Text(text) => (prompt, spread) = self.encode_seen(text, params, &pictures)?,
+            _ => {}
+        }
         for (at, question) in questions.iter().enumerate() {
             let label = label(at, question);
             let named = |mut error: Error| {
@@ -66,19 +76,24 @@ impl RequestLimits<'_> {
                 error
             };
             let options = self.options(question).map_err(named)?;
-            let ids = match &params.prompt {
+            let asked = match &params.prompt {
                 Prompt::Chat(messages) => self.with_question(messages, &question.text),
-                Prompt::ChatJson(source) => self.with_question_in(source, &question.text),
+                Prompt::ChatJson(_) => self.with_question_in(chat.clone(), &question.text, &pictures),
                 _ => self.continued(&prompt, &question.text, params.parse_special),
             };
-            let ids = ids.map_err(named)?;
+            let placed = |ids| self.placed(ids, pictures.clone(), spread);
+            let (ids, placed) = asked.and_then(placed).map_err(named)?;
+            gathered.pictures = gathered.pictures.or(placed);
             let most = ids.len() + options.iter().map(Vec::len).max().unwrap_or(0);
             self.fits(most, most, "tokens with its longest option").map_err(named)?;
             gathered.add(question.kind, &label, ids, options)?;
         }
-        let Gathered { shared, asked } = gathered;
+        let Gathered { shared, asked, pictures } = gathered;
+        if pictures.as_ref().is_some_and(|pictures| pictures.end() as usize > shared.len()) {
+            return Err(Error::invalid("a question stands before a picture"));
+        }
         let decider = Some(Box::new(Decider::new(asked, shared.len())?));
-        Ok(Prompted { ids: shared, decider, ..Prompted::default() })
+        Ok(Prompted { ids: shared, decider, pictures, ..Prompted::default() })
     }
 
     /// The tokens of a conversation whose last message, which is a user's, has the question at its end.
@@ -99,13 +114,13 @@ impl RequestLimits<'_> {
     }
 
     /// Like `with_question`, of a conversation as JSON.
-    fn with_question_in(&self, source: &str, text: &str) -> Result<Vec<u32>> {
+    fn with_question_in(&self, mut chat: Chat, text: &str, pictures: &[Arc<Picture>]) -> Result<Vec<u32>> {
         let template = self.chat.ok_or_else(no_template)?;
-        let mut chat = Chat::parse(source)?;
         if !text.is_empty() {
             chat.ask(text)?;
         }
-        self.tokenizer()?.encode_chat(&template.render_chat(&chat)?)
+        let made = template.render_chat(&chat)?;
+        self.tokenizer()?.encode_chat(&*self.spread(&made, pictures)?)
     }
 
     fn continued(&self, prompt: &[u32], text: &str, parse_special: bool) -> Result<Vec<u32>> {

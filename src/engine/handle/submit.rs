@@ -16,6 +16,7 @@ use crate::engine::request::speculation::Drafts;
 use crate::engine::request::times::Times;
 use crate::model::Loaded;
 use crate::sample::Edits;
+use std::sync::Arc;
 
 impl Engine {
     /// Submits all requests or none. Never waits for an engine thread.
@@ -85,7 +86,8 @@ impl Engine {
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
         let (facts, limits) = (self.facts(), self.limits(!params.generates()));
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
-        let Prompted { ids: prompt, answer, grammar, looser, second, decider } = limits.prompt(params)?;
+        let Prompted { ids: prompt, answer, grammar, looser, second, pictures, decider } =
+            limits.prompt(params)?;
         let json = params.json;
         let lark = |text: String| Constraint { kind: ConstraintKind::Lark, text: text.into(), json };
         let [lark, looser] = [grammar, looser].map(|text| text.map(lark));
@@ -105,11 +107,12 @@ impl Engine {
         }
         let drafts = Drafts::new(params, prompt.len(), max_new)?;
         bytes.prompt += answer.as_ref().map_or(0, Answer::bytes);
+        bytes.prompt += self.picture_bytes(pictures.as_ref());
         decider.iter().for_each(|decider| bytes.decide(decider));
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
         sequence.drafts = drafts;
-        (sequence.second, sequence.decider) = (second, decider);
+        (sequence.second, sequence.decider, sequence.pictures) = (second, decider, pictures.map(Arc::new));
         sequence.drawing.forbid(limits.bad_words(params)?);
         sequence.writer.answer = answer;
         // With a constraint, the grammar decides when end tokens are allowed.
@@ -172,7 +175,7 @@ impl Engine {
         self.facts().encodes.then_some(self.max_batch_tokens as usize)
     }
 
-    fn limits(&self, quiet: bool) -> RequestLimits<'_> {
+    pub(super) fn limits(&self, quiet: bool) -> RequestLimits<'_> {
         let Loaded { tokenizer, chat, pair, .. } = &self.shared.loaded;
         RequestLimits {
             vocab_size: self.facts().vocab_size,
@@ -184,6 +187,8 @@ impl Engine {
             tokenizer: tokenizer.as_deref(),
             chat: chat.as_deref(),
             pair: pair.as_deref(),
+            room: self.memory.for_requests(),
+            eyes: self.shared.eyes.as_ref(),
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::api::{EngineConfig, RequestParams};
 use crate::engine::core::backend::Backend;
 use crate::engine::core::disk;
 use crate::engine::request::account::{GRANT, RequestBytes};
+use crate::engine::request::eyes;
 use crate::engine::request::speculation::Drafts;
 use crate::engine::watch::kv_events;
 use crate::kernels::attention::KvType;
@@ -209,7 +210,8 @@ fn weight_bytes(loaded: &Loaded) -> u64 {
     let tokenizer = loaded.tokenizer.as_ref().map_or(0, |t| t.table_bytes()) as u64;
     let templates = [&loaded.chat, &loaded.pair].into_iter().flatten();
     let tables = tokenizer + templates.map(|template| template.table_bytes() as u64).sum::<u64>();
-    loaded.model.facts().weight_bytes.saturating_add(tables)
+    let tower = loaded.sight.as_ref().map_or(0, |sight| sight.tower.facts().weight_bytes);
+    loaded.model.facts().weight_bytes.saturating_add(tables).saturating_add(tower)
 }
 
 /// Maximum number of logits rows in a step: one for each sequence, and more if few of them run.
@@ -308,7 +310,10 @@ impl Need {
         let draft = config.draft_model.as_ref().map(|draft| DraftBytes::new(config, loaded, draft, backend));
         let draft = draft.transpose()?.unwrap_or_else(|| DraftBytes::of_itself(config, model));
         let tier = disk::bytes(config, block, model.state_shape().slot_bytes().unwrap_or(0));
-        let workspace = workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace + tier;
+        let eyes =
+            if backend.on_device { 0 } else { eyes::workspace_bytes(config, loaded, &*backend.ops) as u64 };
+        let workspace =
+            workspace_bytes(config, loaded, backend, max_sequence) + draft.workspace + tier + eyes;
         let free = match backend.ops.free_bytes() {
             Some(free) => beside_weights(free? as u64, lacking)?,
             None => free_memory(),

@@ -9,9 +9,11 @@ pub(super) mod drawing;
 pub(super) mod embedding;
 pub(super) mod ending;
 pub(super) mod event;
+pub(super) mod eyes;
 pub(super) mod lookup;
 #[cfg(test)]
 mod lookup_tests;
+pub(super) mod pictures;
 pub(super) mod scores;
 pub(super) mod sequence;
 pub(super) mod speculation;

@@ -9,11 +9,13 @@ use super::embedding::{AfterPooling, Pooler};
 use super::ending::Ending;
 use super::event::{Event, FinishReason, Spare, Usage};
 use super::lookup::Text;
+use super::pictures::Pictures;
 use super::scores::Scores;
 use super::speculation::Drafts;
 use super::times::Times;
 use super::writer::Writer;
 use crate::base::{Error, Result, reserve};
+use crate::cache::ContentId;
 use crate::constrain::Guide;
 use crate::engine::api::{Pooling, RequestParams, TraceContext};
 use crate::engine::hub::ids::RequestId;
@@ -24,6 +26,7 @@ use crate::sample::{Known, Sampler};
 use crate::schedule::{Offer, PlanEntry, Request, Reuse, SeqId};
 use crate::text::Tokenizer;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A checked request on its way to the engine thread.
 pub(crate) struct Sequence {
@@ -48,6 +51,8 @@ pub(crate) struct Sequence {
     pooler: Option<Pooler>,
     /// The position where the second text of a pair begins, for a model that distinguishes the two.
     pub second: Option<u32>,
+    /// Some: the prompt has pictures.
+    pub pictures: Option<Arc<Pictures>>,
     /// Some: the request asks for log probabilities of its prompt.
     scores: Option<Scores>,
     /// Some: the request has questions, which branches of it answer. It is in no line itself, and `prompt` has what
@@ -99,6 +104,7 @@ impl Sequence {
             adapter: params.adapter.clone(),
             pooler,
             second: None,
+            pictures: None,
             scores,
             decider: None,
             branch: None,
@@ -176,6 +182,12 @@ impl Sequence {
 
     pub(crate) fn token_at(&self, position: usize) -> u32 {
         self.text().at(position)
+    }
+
+    /// What the prefix cache knows a position by.
+    pub(crate) fn content_at(&self, position: u32) -> ContentId {
+        let picture = self.pictures.as_ref().and_then(|pictures| pictures.content(position));
+        picture.unwrap_or_else(|| self.token_at(position as usize).into())
     }
 
     /// Like `token_at`, with the drafted tokens after the known ones.

@@ -12,6 +12,7 @@ pub mod event;
 pub mod info;
 pub mod lifecycle;
 pub mod model;
+pub mod picture;
 pub mod request;
 pub mod request_info;
 pub mod session;

@@ -339,6 +339,14 @@ impl Gguf {
         Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
     }
 
+    /// As [`Self::matrix`], of a tensor with more dimensions: `shape` has the slowest one first.
+    pub fn folded_matrix(&self, name: &str, shape: &[usize], rows: usize, cols: usize) -> Result<Matrix> {
+        let mut dims = [1; 4];
+        dims.iter_mut().zip(shape.iter().rev()).for_each(|(dim, own)| *dim = *own);
+        let (dtype, data) = self.data_of(name, dims)?;
+        Matrix::new(data, dtype, rows, cols).map_err(|e| self.of_tensor(name, e))
+    }
+
     /// Matrix `n` of a tensor that has one for each expert.
     fn expert_of(&self, name: &str, n: usize, [cols, rows]: [usize; 2]) -> Result<(DType, Bytes)> {
         let count = self.tensor(name).map_or(1, |info| info.dims[2]);

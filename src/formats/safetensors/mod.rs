@@ -12,7 +12,7 @@ mod tests;
 
 pub(crate) use header::Text;
 
-use crate::base::{Bytes, Error, Result, reserved};
+use crate::base::{Bytes, Error, Result, reserve, reserved};
 use header::Record;
 use std::collections::HashMap;
 
@@ -95,7 +95,9 @@ impl SafeTensors {
         let mut by_name = HashMap::new();
         let table = records.len().saturating_mul(size_of::<(String, usize)>());
         reserved(by_name.try_reserve(records.len()), "a table of tensors", table)?;
-        let tensors = tensors(records, &mut by_name).map_err(error)?;
+        let mut list = Vec::new();
+        reserve(&mut list, records.len(), "a list of tensors")?;
+        let tensors = tensors(records, list, &mut by_name).map_err(error)?;
         covers(&tensors, data.len()).map_err(error)?;
         Ok(Self { data, what: what.to_owned(), header_bytes: start, tensors, by_name })
     }
@@ -127,13 +129,15 @@ impl SafeTensors {
     }
 }
 
-/// Checks each record by itself, sorts the tensors by place, and enters their names.
+/// Checks each record by itself, sorts the tensors by place, and enters their names. `tensors` is empty and has room.
 fn tensors(
     records: Vec<Record>,
+    mut tensors: Vec<TensorInfo>,
     by_name: &mut HashMap<String, usize>,
 ) -> std::result::Result<Vec<TensorInfo>, String> {
-    let mut tensors: Vec<TensorInfo> =
-        records.into_iter().map(info).collect::<std::result::Result<_, _>>()?;
+    for record in records {
+        tensors.push(info(record)?);
+    }
     tensors.sort_unstable_by_key(|t| (t.start, t.end));
     for (i, tensor) in tensors.iter().enumerate() {
         if by_name.insert(tensor.name.clone(), i).is_some() {

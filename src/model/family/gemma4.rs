@@ -8,7 +8,7 @@ use super::{ExpertDefaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, Scale
 pub(super) const GEMMA4: Family = Family {
     gguf: &["gemma4"],
     hf: Some("gemma4_text"),
-    hf_whole: Some("gemma4"),
+    hf_whole: &["gemma4"],
     towers: &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."],
     norms: &[
         ("input_layernorm", "attn_norm"),

@@ -6,6 +6,8 @@ use crate::model::layers::short_conv::ConvDefaults;
 pub(super) const LFM2: Family = Family {
     gguf: &["lfm2"],
     hf: Some("lfm2"),
+    hf_whole: &["lfm2_vl"],
+    towers: &["model.vision_tower.", "model.multi_modal_projector."],
     norms: &[
         ("operator_norm", "attn_norm"),
         ("self_attn.q_layernorm", "attn_q_norm"),

@@ -9,6 +9,8 @@ const LLAMA_BIASES: Biases = Biases { ffn: Bias::key("mlp_bias"), ..ATTENTION_BI
 pub(super) const LLAMA: Family = Family {
     gguf: &["llama"],
     hf: Some("llama"),
+    hf_whole: &["smolvlm", "idefics3"],
+    towers: &["model.vision_model.", "model.connector."],
     optional_norms: &["attn_sub_norm", "ffn_sub_norm"],
     windows: Windows::AllInGguf,
     biases: LLAMA_BIASES,

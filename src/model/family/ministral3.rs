@@ -6,7 +6,7 @@ use super::{BASE, Defaults, Family, Windows};
 pub(super) const MINISTRAL3: Family = Family {
     gguf: &["mistral3"],
     hf: Some("ministral3"),
-    hf_whole: Some("mistral3"),
+    hf_whole: &["mistral3"],
     towers: &[
         "vision_tower.",
         "multi_modal_projector.",

@@ -98,8 +98,8 @@ pub struct Family {
     pub gguf: &'static [&'static str],
     /// `model_type` of `config.json`. `None`: recognized otherwise.
     pub hf: Option<&'static str>,
-    /// `model_type` of a `config.json` with this family in its `text_config`, beside parts that are not read.
-    pub hf_whole: Option<&'static str>,
+    /// Values of `model_type` in a `config.json` with this family in its `text_config`, beside parts for pictures and sounds.
+    pub hf_whole: &'static [&'static str],
     /// How the names of those parts' tensors begin.
     pub towers: &'static [&'static str],
     /// Trained with ternary weights, in whatever type a file has them.
@@ -182,7 +182,7 @@ pub struct Family {
 const BASE: Family = Family {
     gguf: &[],
     hf: None,
-    hf_whole: None,
+    hf_whole: &[],
     towers: &[],
     ternary: false,
     activation: Activation::SwiGlu,
@@ -561,7 +561,7 @@ impl Family {
 
     /// The family of the `text_config` in a file of this `model_type`.
     pub fn of_hf_whole(model_type: &str) -> Option<&'static Self> {
-        FAMILIES.iter().find(|family| family.hf_whole == Some(model_type)).copied()
+        FAMILIES.iter().find(|family| family.hf_whole.contains(&model_type)).copied()
     }
 
     /// The recurrent layers, if they are of this kind.

@@ -18,7 +18,7 @@ pub(super) const DELTA: DeltaDefaults = DeltaDefaults {
 pub(super) const QWEN35: Family = Family {
     gguf: &["qwen35"],
     hf: Some("qwen3_5_text"),
-    hf_whole: Some("qwen3_5"),
+    hf_whole: &["qwen3_5"],
     towers: &["model.visual."],
     norms: &[PRE_NORMS[0], Q_NORM, K_NORM, ("post_attention_layernorm", "post_attention_norm")],
     ffn_norm: "post_attention_norm",

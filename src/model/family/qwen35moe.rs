@@ -10,7 +10,7 @@ pub(super) const EXPERTS: ExpertDefaults =
 pub(super) const QWEN35MOE: Family = Family {
     gguf: &["qwen35moe"],
     hf: Some("qwen3_5_moe_text"),
-    hf_whole: Some("qwen3_5_moe"),
+    hf_whole: &["qwen3_5_moe"],
     experts: Some(EXPERTS),
     ..QWEN35
 };

@@ -9,7 +9,7 @@ use crate::ops::HeadOrder;
 pub(super) const QWEN3NEXT: Family = Family {
     gguf: &["qwen3next"],
     hf: Some("qwen3_next"),
-    hf_whole: None,
+    hf_whole: &[],
     recurrent: Some(&DeltaDefaults { order: HeadOrder::Grouped, fused: true, ..DELTA }),
     rope_sections: false,
     experts: Some(EXPERTS),

@@ -281,6 +281,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
         blocks,
         ropes,
         rope_style: latent::rope_style(config, family)?,
+        axes: rope::axes(config, family)?,
         rms_eps,
         projection_eps: q.projection_norms.unwrap_or(rms_eps),
         norm_offset: family.norm_offset,

@@ -252,8 +252,10 @@ fn names_of_fused_products_and_of_layer_norms() {
     assert_eq!(canonical("language_model.model.norm.weight"), tensor("output_norm.weight"));
     assert_eq!(canonical("vision_tower.ln_pre.weight"), Name::Buffer);
     assert_eq!(canonical("multi_modal_projector.norm.weight"), Name::Buffer);
-    let llama = Family::of_hf("llama").unwrap();
-    assert_eq!(names::canonical(llama, "language_model.lm_head.weight"), Name::Unknown);
+    let (llama, qwen) = (Family::of_hf("llama").unwrap(), Family::of_hf("qwen3").unwrap());
+    assert_eq!(names::canonical(qwen, "language_model.lm_head.weight"), Name::Unknown);
+    assert_eq!(names::canonical(llama, "model.text_model.norm.weight"), tensor("output_norm.weight"));
+    assert_eq!(names::canonical(llama, "model.connector.proj.weight"), Name::Buffer);
     assert_eq!(names::canonical(llama, "model.layers.0.mlp.gate_up_proj.weight"), Name::Unknown);
     assert_eq!(names::canonical(llama, "model.layers.0.input_layernorm.bias"), Name::Unknown);
 }

@@ -27,6 +27,7 @@ mod score;
 #[cfg(test)]
 mod tests;
 mod text;
+pub(super) mod tower;
 
 pub(crate) use fields::Fields;
 pub use folder::HfFolder;

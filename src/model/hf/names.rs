@@ -24,7 +24,7 @@ pub(crate) const SCALES: Named = ("_scales", "_blocks");
 /// Maps a name. Names of a whole model begin with `model.`; those of a model without a head may lack it.
 pub(crate) fn canonical(family: &Family, name: &str) -> Name {
     // The towers of images are not read.
-    let visual = family.hf_whole.is_some() && family.towers.iter().any(|tower| name.starts_with(tower));
+    let visual = !family.hf_whole.is_empty() && family.towers.iter().any(|tower| name.starts_with(tower));
     let name = text(family, name);
     if name == "lm_head.weight" {
         return Name::Tensor("output.weight".into());
@@ -84,7 +84,8 @@ pub(crate) fn further(family: &Family, layers: usize, name: &str) -> Option<Name
 
 /// The name in the text's model, which may stand in one of several kinds of input.
 fn text<'a>(family: &Family, name: &'a str) -> &'a str {
-    name.strip_prefix("language_model.").filter(|_| family.hf_whole.is_some()).unwrap_or(name)
+    let inner = ["language_model.", "text_model."].iter().find_map(|part| name.strip_prefix(part));
+    inner.filter(|_| !family.hf_whole.is_empty()).unwrap_or(name)
 }
 
 fn in_layer(family: &Family, layer: &str, part: &str) -> Name {

@@ -8,7 +8,7 @@ use crate::base::Result;
 use crate::model::config::{Block, RopeConfig, RopeScaling};
 use crate::model::family::{Family, Rotation, Windows};
 use crate::model::layers::recurrent::Recurrent;
-use crate::ops::Temperature;
+use crate::ops::{Axes, Temperature};
 
 const FULL: &str = "full_attention";
 const SLIDING: &str = "sliding_attention";
@@ -89,6 +89,20 @@ pub(super) fn read(config: &Fields, family: &Family, sizes: &Sizes) -> Result<(V
     let span =
         |window: Option<usize>| Block { window, rope: usize::from(window.is_some()), ..Block::default() };
     Ok((ropes, windows.into_iter().map(span).collect()))
+}
+
+/// The axes of pairs, which only pictures tell apart.
+pub(super) fn axes(config: &Fields, family: &Family) -> Result<Option<Axes>> {
+    const KEY: &str = "mrope_section";
+    let parameters = match config.object("rope_parameters")? {
+        None => config.object("rope_scaling")?,
+        parameters => parameters,
+    };
+    // Other rotations are not known, and pictures are refused then.
+    let known = |own: &Fields| own.flag("mrope_interleaved").is_ok_and(|flag| flag != Some(false));
+    let sections =
+        parameters.filter(|own| family.rope_sections && known(own)).map_or(Ok(None), |own| own.sizes(KEY))?;
+    Ok(sections.and_then(|sections| crate::model::rope::axes(&sections)))
 }
 
 /// No rotation for layers that see everything, then that of windowed ones.

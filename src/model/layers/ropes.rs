@@ -26,8 +26,8 @@ pub(crate) fn read(reader: &mut Reader, c: &DecoderConfig) -> Result<Vec<Ropes>>
         }
     }
     let rope = |inv_freq: Vec<f32>, factor| {
-        let (inv_freq, style, axes) = (inv_freq.into(), c.rope_style, None);
-        Rope { inv_freq, style, factor, axes }
+        let axes = c.axes.clone().filter(|axes| axes.pairs() == inv_freq.len());
+        Rope { inv_freq: inv_freq.into(), style: c.rope_style, factor, axes }
     };
     let both = |(of, (inv_freq, factor)): (&RopeConfig, _)| Ropes {
         rope: rope(inv_freq, factor),

@@ -141,7 +141,7 @@ impl Reader<'_> {
 
     /// Matrices (name, rows) of `cols` columns that are multiplied with the same activations, with the biases that the
     /// file has.
-    fn products(&mut self, wanted: &[(String, usize)], cols: usize) -> Result<Projections> {
+    pub(super) fn products(&mut self, wanted: &[(String, usize)], cols: usize) -> Result<Projections> {
         let (mut matrices, mut bias) = (Vec::new(), Vec::new());
         let has = wanted.iter().any(|(name, _)| self.files.has(&format!("{name}.bias")));
         for (name, rows) in wanted {

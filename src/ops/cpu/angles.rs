@@ -1,6 +1,6 @@
 //! The rotations of one step, shared by all layers: one table per rope of the model.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reserve};
 use crate::kernels::Pool;
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::rope;
@@ -33,6 +33,13 @@ impl Table {
 /// operations.
 const MOST_TABLES: usize = 8;
 
+fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) -> Result<()> {
+    to.clear();
+    reserve(to, from.len(), "a step's rotations")?;
+    to.extend_from_slice(from);
+    Ok(())
+}
+
 impl Angles {
     /// The result of `rope::table` for the batch's rows.
     pub(super) fn of(&mut self, pool: &Pool, batch: &RaggedBatch, rope: &Rope) -> Result<&[f32]> {
@@ -46,8 +53,8 @@ impl Angles {
             )));
         }
         if self.positions != *positions || self.rotations != *rotations {
-            self.positions.clone_from(positions);
-            self.rotations.clone_from(rotations);
+            copy(positions, &mut self.positions)?;
+            copy(rotations, &mut self.rotations)?;
             self.tables.iter_mut().for_each(|table| table.rope = None);
         }
         let len = rows * 2 * pairs;

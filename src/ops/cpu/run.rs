@@ -8,6 +8,7 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::rows::cap::cap_all;
 use crate::ops::attention::{self, KvWrite};
 use crate::ops::batch::{Outputs, RaggedBatch};
+use crate::ops::blend::Blend;
 use crate::ops::embed::Embed;
 use crate::ops::encode::Encode;
 use crate::ops::experts::Experts;
@@ -72,6 +73,7 @@ impl<'a> Run<'a> {
     pub(super) fn op(&mut self, op: &Op) -> Result<()> {
         match op {
             Op::Embed { ids, table, scale, to } => self.embed(*ids, table, *scale, *to),
+            Op::Blend { table, to } => self.blend(table, *to),
             Op::Replace { x, scale } => self.replace(*x, *scale),
             Op::Unfold { x, fold } => self.unfold(*x, fold),
             Op::Linear { input, norm, product, to } => self.linear(input, norm.as_ref(), product, *to),
@@ -100,6 +102,7 @@ impl<'a> Run<'a> {
             | Op::Expand { .. }
             | Op::Columns { .. }
             | Op::Beside { .. } => self.by_rows(op),
+            Op::Clamp { .. } | Op::Standardize { .. } | Op::Average { .. } => self.of_towers(op),
         }
     }
 
@@ -172,11 +175,38 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Operations on rows of vision towers.
+    fn of_towers(&mut self, op: &Op) -> Result<()> {
+        let on = self.ops.on();
+        match op {
+            Op::Clamp { x, min, max } => {
+                let [x] = self.registers.of([*x])?;
+                on.clamp(x.data, [x.rows, x.width], [*min, *max]);
+                Ok(())
+            }
+            Op::Standardize { x, minus, by } => {
+                let [x] = self.registers.of([*x])?;
+                on.standardize(x.data, [x.rows, x.width], [minus, by])
+            }
+            Op::Average { x, parts, to } => {
+                let [x, to] = self.registers.like(*x, *to)?;
+                on.average(x.data, to.dims(), *parts, to.data)
+            }
+            _ => Err(Error::internal("an operation without an arm")),
+        }
+    }
+
     fn embed(&mut self, ids: Ids, table: &Matrix, scale: f32, to: Reg) -> Result<()> {
         let CpuOps { pool, isa, .. } = self.ops;
         let ids = self.step.ids(ids);
         let [to] = self.registers.made(ids.len(), [], to)?;
         Embed { table, scale, isa: *isa, pool }.run(&ids, to.data)
+    }
+
+    fn blend(&mut self, table: &Matrix, to: Reg) -> Result<()> {
+        let (RaggedBatch { tokens, blends, .. }, CpuOps { pool, isa, .. }) = (self.step.batch, self.ops);
+        let [to] = self.registers.made(tokens.len(), [], to)?;
+        Blend { table, blends, isa: *isa, pool }.run(tokens.len(), to.data)
     }
 
     fn replace(&mut self, x: Reg, scale: f32) -> Result<()> {

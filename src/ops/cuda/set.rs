@@ -92,7 +92,7 @@ impl OpSet for CudaOps {
             }
             Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
-            Weight::Net(_) | Weight::Sinks(_) => Err(Error::internal(LACKING)),
+            Weight::Net(_) | Weight::Sinks(_) | Weight::Vector(_) => Err(Error::internal(LACKING)),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
@@ -424,6 +424,7 @@ fn lacking(op: &Op) -> Option<&'static str> {
             Weight::Norm(norm) | Weight::Derived(norm) => norm.bias.as_ref().map(|_| "layer norms"),
             Weight::Experts(experts) => experts::lacking(experts),
             Weight::Sinks(_) => Some("attention sinks"),
+            Weight::Vector(_) => Some("standardized rows"),
             Weight::Table(_) | Weight::Net(_) | Weight::Adapter(_) => None,
         })
     });
@@ -448,6 +449,9 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Absorb { .. } | Op::Expand { .. } => Some("latent attention"),
         Op::Recur { .. } => Some("recurrent layers"),
         Op::Encode { .. } => Some("encoders"),
+        Op::Blend { .. } | Op::Average { .. } | Op::Clamp { .. } | Op::Standardize { .. } => {
+            Some("vision towers")
+        }
         Op::Beside { .. } | Op::Shift { .. } => Some("blocks of multi-token prediction"),
         Op::Columns { .. } => Some("EAGLE heads"),
         Op::Head { cap: Some(_), .. } => Some("capped logits"),

@@ -45,6 +45,11 @@ pub enum Op {
         x: Reg,
         scale: f32,
     },
+    /// Weighted sums of a table's rows (`RaggedBatch::blends`).
+    Blend {
+        table: Matrix,
+        to: Reg,
+    },
     /// Undoes the rotation of rows of a folded table.
     Unfold {
         x: Reg,
@@ -85,6 +90,24 @@ pub enum Op {
     Scale {
         x: Reg,
         by: f32,
+    },
+    /// Elements below `min` become that, and those above `max` that.
+    Clamp {
+        x: Reg,
+        min: f32,
+        max: f32,
+    },
+    /// `(x - minus) * by`, with an element of both for each column.
+    Standardize {
+        x: Reg,
+        minus: Arc<[f32]>,
+        by: Arc<[f32]>,
+    },
+    /// The average of the `parts` equal parts of a row.
+    Average {
+        x: Reg,
+        parts: usize,
+        to: Reg,
     },
     /// The activation of `gate` times the columns of `inputs` from `from` on.
     GatedColumns {
@@ -280,10 +303,11 @@ impl Op {
     pub(super) fn width(&self, of: &dyn Fn(Reg) -> usize) -> usize {
         let heads = |shape: &AttentionShape| shape.heads * shape.head_dim;
         match self {
-            Self::Embed { table, .. } => table.cols,
+            Self::Embed { table, .. } | Self::Blend { table, .. } => table.cols,
             Self::Linear { product, .. } => product.weights.width(),
             Self::Gated { x, activation, .. } => of(*x) / activation.products(),
             Self::Norm { norm, .. } => norm.weight.len(),
+            Self::Average { x, parts, .. } => of(*x) / parts,
             Self::SplitGate { shape, .. } => shape.qkv(),
             Self::Attention { how, .. } | Self::Encode { how, .. } => heads(&how.shape),
             Self::Absorb { latent, .. } => (latent.shape.heads + 1) * latent.shape.head_dim(),
@@ -302,6 +326,8 @@ impl Op {
             | Self::NormParts { .. }
             | Self::NormColumns { .. }
             | Self::Scale { .. }
+            | Self::Clamp { .. }
+            | Self::Standardize { .. }
             | Self::Append { .. }
             | Self::Columns { .. }
             | Self::Want { .. }
@@ -314,12 +340,14 @@ impl Op {
         use Role::*;
         match self {
             Self::Check => {}
-            Self::Embed { to, .. } => each(Makes, to),
+            Self::Embed { to, .. } | Self::Blend { to, .. } => each(Makes, to),
             Self::Replace { x, .. }
             | Self::Unfold { x, .. }
             | Self::NormParts { x, .. }
             | Self::NormColumns { x, .. }
             | Self::Scale { x, .. }
+            | Self::Clamp { x, .. }
+            | Self::Standardize { x, .. }
             | Self::Want { x } => each(Changes, x),
             Self::Hidden { x, .. } => each(Reads, x),
             Self::Add(Sum { x, y, .. }) => {
@@ -338,6 +366,7 @@ impl Op {
             }
             Self::Gated { x, to, .. }
             | Self::Norm { x, to, .. }
+            | Self::Average { x, to, .. }
             | Self::Expand { x, to, .. }
             | Self::Experts { x, to, .. }
             | Self::Shift { x, to }
@@ -416,7 +445,7 @@ impl Op {
                 each(Weight::Norm(norm));
             }
             Self::Beside { norms: both, .. } => norms(&mut both.iter()),
-            Self::Embed { table, .. } => each(Weight::Table(table)),
+            Self::Embed { table, .. } | Self::Blend { table, .. } => each(Weight::Table(table)),
             Self::Attention { how, .. } | Self::Append { how, .. } | Self::Encode { how, .. } => {
                 norms(&mut how.norms.iter().flatten().take(if how.shared { 1 } else { 2 }));
                 how.sinks.iter().for_each(|sinks| each(Weight::Sinks(sinks)));
@@ -426,6 +455,9 @@ impl Op {
                 each(Weight::Norm(&latent.norm));
             }
             Self::Recur { net, .. } => each(Weight::Net(&**net)),
+            Self::Standardize { minus, by, .. } => {
+                [minus, by].into_iter().for_each(|vector| each(Weight::Vector(vector)));
+            }
             Self::Experts { norm, experts, .. } => {
                 norms(&mut norm.iter().chain(&experts.router_norm));
                 each(Weight::Experts(experts));
@@ -435,6 +467,8 @@ impl Op {
             | Self::Unfold { .. }
             | Self::Gated { .. }
             | Self::Scale { .. }
+            | Self::Clamp { .. }
+            | Self::Average { .. }
             | Self::GatedColumns { .. }
             | Self::SplitGate { .. }
             | Self::Gate { .. }

@@ -1,6 +1,7 @@
 //! A conversation with tools, as JSON in the shape of OpenAI's API. Checks it and brings it into the form that
 //! templates expect.
 
+use super::parts::{PictureSource, content, text_part};
 use super::{MAX_INPUT, MAX_MESSAGES, RENDER_STACK};
 use crate::base::{Error, Result, Status, threads};
 use crate::text::json::{Fields, Json, field};
@@ -28,10 +29,13 @@ const RESERVED: [&str; 10] = [
 ];
 
 /// A checked conversation and its options.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Chat {
-    /// Objects without nulls. The arguments of a call are an object, a content is one text.
+    /// Objects without nulls. The arguments of a call are an object. A content is one text, or with pictures a list of
+    /// parts of type text and image.
     pub messages: Vec<Json>,
+    /// The pictures of all messages, in order.
+    pub pictures: Vec<PictureSource>,
     /// The tools as given.
     pub tools: Vec<Json>,
     pub choice: ToolChoice,
@@ -71,17 +75,17 @@ pub struct Tool<'a> {
     pub strict: bool,
 }
 
-type At<'a> = &'a dyn Display;
+pub(super) type At<'a> = &'a dyn Display;
 
-fn wrong(at: At, what: impl Display) -> Error {
+pub(super) fn wrong(at: At, what: impl Display) -> Error {
     Error::invalid(format!("chat.json: {at}: {what}"))
 }
 
-fn not(at: At, wanted: &str, got: &Json) -> Error {
+pub(super) fn not(at: At, wanted: &str, got: &Json) -> Error {
     wrong(at, format_args!("must be {wanted}, not {}", got.kind()))
 }
 
-fn text<'a>(at: At, value: &'a Json) -> Result<&'a str> {
+pub(super) fn text<'a>(at: At, value: &'a Json) -> Result<&'a str> {
     value.as_str().ok_or_else(|| not(at, "a text", value))
 }
 
@@ -156,7 +160,7 @@ impl Chat {
         }
         for (i, message) in self.messages.iter_mut().enumerate() {
             let fields = object(&format_args!("messages[{i}]"), std::mem::replace(message, Json::Null))?;
-            *message = Json::Map(checked(i, fields, &mut self.values)?);
+            *message = Json::Map(checked(i, fields, &mut self.values, &mut self.pictures)?);
         }
         check_tools(&self.tools)?;
         self.choice = self.choice_of(choice)?;
@@ -213,10 +217,18 @@ impl Chat {
             _ => None,
         };
         self.bytes += question.len();
-        if let Some((_, Json::Text(content))) = last {
-            content.push_str("\n\n");
-            content.push_str(question);
-            return Ok(());
+        match last.map(|(_, content)| content) {
+            Some(Json::Text(content)) => {
+                content.push_str("\n\n");
+                content.push_str(question);
+                return Ok(());
+            }
+            Some(Json::List(parts)) => {
+                parts.push(text_part(format!("\n\n{question}")));
+                self.values += 3;
+                return Ok(());
+            }
+            _ => {}
         }
         let fields = [("role", "user"), ("content", question)];
         let fields = fields.map(|(name, value)| (name.to_owned(), Json::Text(value.to_owned())));
@@ -302,9 +314,14 @@ pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(sign)
 }
 
-/// Message `i` as templates expect it: without nulls (as in transformers), the content as one text, the arguments
-/// of calls as objects (as in vLLM), the reasoning under the names that templates read (as in transformers).
-fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
+/// Message `i` as templates expect it: without nulls (as in transformers), the content as `parts::content` makes it, the
+/// arguments of calls as objects (as in vLLM), the reasoning under the names that templates read (as in transformers).
+fn checked(
+    i: usize,
+    mut fields: Fields,
+    values: &mut usize,
+    pictures: &mut Vec<PictureSource>,
+) -> Result<Fields> {
     fields.retain(|(_, value)| *value != Json::Null);
     let at: At = &format_args!("messages[{i}]");
     if field(&fields, "role").is_none() {
@@ -316,7 +333,7 @@ fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
             "role" | "name" | "tool_call_id" | "reasoning_content" | "reasoning" | "thinking" => {
                 text(at, value)?;
             }
-            "content" => *value = Json::Text(content(at, std::mem::replace(value, Json::Null))?),
+            "content" => *value = content(at, std::mem::replace(value, Json::Null), pictures)?,
             "tool_calls" => {
                 let calls = list(at, std::mem::replace(value, Json::Null))?;
                 let calls = calls.into_iter().enumerate();
@@ -337,26 +354,6 @@ fn checked(i: usize, mut fields: Fields, values: &mut usize) -> Result<Fields> {
         }
     }
     Ok(fields)
-}
-
-/// Returns a text, or the joined texts of a list of parts.
-fn content(at: At, value: Json) -> Result<String> {
-    let parts = match value {
-        Json::Text(text) => return Ok(text),
-        Json::List(parts) => parts,
-        other => return Err(not(at, "a text or a list of parts", &other)),
-    };
-    let mut joined = String::new();
-    for (n, part) in parts.iter().enumerate() {
-        let kind = part.get("type").and_then(Json::as_str).unwrap_or("");
-        if !["text", "input_text", "output_text"].contains(&kind) {
-            return Err(wrong(&format_args!("{at}[{n}].type"), "only parts of type text are taken"));
-        }
-        let at: At = &format_args!("{at}[{n}].text");
-        let part = text(at, part.get("text").ok_or_else(|| wrong(at, "is missing"))?)?;
-        joined.push_str(part);
-    }
-    Ok(joined)
 }
 
 /// Returns a call whose arguments are an object.

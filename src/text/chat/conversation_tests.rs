@@ -34,7 +34,7 @@ fn mistakes_are_named_by_their_place() {
         ),
         (
             r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#.to_owned(),
-            "chat.json: messages[0].content[0].type: only parts of type text are taken",
+            "chat.json: messages[0].content[0].image_url: is missing",
         ),
         (
             r#"{"messages": [{"role": "user", "content": [{"type": "text"}]}]}"#.to_owned(),

@@ -16,6 +16,7 @@ mod mark_tests;
 mod methods;
 mod ops;
 pub mod pair;
+mod parts;
 mod print;
 mod render;
 mod rewrite;
@@ -27,6 +28,7 @@ mod time;
 mod value;
 
 pub use conversation::{Chat, Tool, ToolChoice, is_name};
+pub use parts::PictureSource;
 pub use source::{template_for_tools, template_of_json};
 
 use crate::base::{Error, Result, Status, threads};

@@ -16,6 +16,7 @@ mod fold;
 mod latent;
 mod recurrent;
 mod run;
+mod towers;
 
 use fold::{rotated, rotated_int8, unrotated_int8};
 

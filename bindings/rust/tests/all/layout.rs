@@ -57,6 +57,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("cache_path", offset_of!(bn_engine_config, cache_path)),
         ("cache_bytes", offset_of!(bn_engine_config, cache_bytes)),
         ("host_cache_bytes", offset_of!(bn_engine_config, host_cache_bytes)),
+        ("picture_tokens", offset_of!(bn_engine_config, picture_tokens)),
     ]),
     ("bn_chat_message", size_of::<bn_chat_message>(), &[
         ("role", offset_of!(bn_chat_message, role)),
@@ -151,6 +152,13 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("logprob", offset_of!(bn_decision_option, logprob)),
         ("probability", offset_of!(bn_decision_option, probability)),
     ]),
+    ("bn_picture", size_of::<bn_picture>(), &[
+        ("data", offset_of!(bn_picture, data)),
+        ("data_len", offset_of!(bn_picture, data_len)),
+        ("width", offset_of!(bn_picture, width)),
+        ("height", offset_of!(bn_picture, height)),
+        ("reserved", offset_of!(bn_picture, reserved)),
+    ]),
     ("bn_request_params", size_of::<bn_request_params>(), &[
         ("struct_size", offset_of!(bn_request_params, struct_size)),
         ("task", offset_of!(bn_request_params, task)),
@@ -187,6 +195,8 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("trace", offset_of!(bn_request_params, trace)),
         ("questions", offset_of!(bn_request_params, questions)),
         ("questions_count", offset_of!(bn_request_params, questions_count)),
+        ("pictures", offset_of!(bn_request_params, pictures)),
+        ("pictures_count", offset_of!(bn_request_params, pictures_count)),
     ]),
     ("bn_request_info", size_of::<bn_request_info>(), &[
         ("struct_size", offset_of!(bn_request_info, struct_size)),
@@ -263,6 +273,7 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("progress", offset_of!(bn_model_config, progress)),
         ("progress_context", offset_of!(bn_model_config, progress_context)),
         ("drafter_path", offset_of!(bn_model_config, drafter_path)),
+        ("pictures_path", offset_of!(bn_model_config, pictures_path)),
     ]),
     ("bn_model_info", size_of::<bn_model_info>(), &[
         ("struct_size", offset_of!(bn_model_info, struct_size)),
@@ -293,6 +304,8 @@ pub const STRUCTS: &[(&str, usize, Fields)] = &[
         ("top_p", offset_of!(bn_model_info, top_p)),
         ("min_p", offset_of!(bn_model_info, min_p)),
         ("repetition_penalty", offset_of!(bn_model_info, repetition_penalty)),
+        ("sees", offset_of!(bn_model_info, sees)),
+        ("picture_tokens", offset_of!(bn_model_info, picture_tokens)),
     ]),
     ("bn_kv_event", size_of::<bn_kv_event>(), &[
         ("kind", offset_of!(bn_kv_event, kind)),

@@ -13,6 +13,7 @@ mod layout;
 mod lifetimes;
 mod many;
 mod models;
+mod pictures;
 mod running;
 mod sampling;
 mod speculation;

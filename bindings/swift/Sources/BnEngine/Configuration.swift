@@ -113,6 +113,10 @@ extension Engine {
         /// `memoryLimitBytes`, which is the device's. With a `cachePath` too, files are kept there
         /// as they are read and written. 0: none. Not for the CPU, whose memory has the cache.
         public var hostCacheBytes: UInt64?
+        /// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
+        /// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
+        /// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
+        public var pictureTokens: UInt64?
         public init() {}
 
         /// Sets all but the model and the log.
@@ -148,6 +152,7 @@ extension Engine {
             c.cache_path = arena.optional(cachePath)
             if let cacheBytes { c.cache_bytes = cacheBytes }
             if let hostCacheBytes { c.host_cache_bytes = hostCacheBytes }
+            if let pictureTokens { c.picture_tokens = pictureTokens }
         }
     }
 }

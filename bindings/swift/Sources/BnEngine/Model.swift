@@ -47,6 +47,8 @@ public final class Model: @unchecked Sendable {
         public let scoresPairs: Bool
         /// The model is an encoder: it embeds, and generates nothing.
         public let encodes: Bool
+        /// The model sees pictures (`Request.pictures`).
+        public let sees: Bool
         public let parameters, weightBytes: UInt64
         public let endTokens: [UInt32]
         public let bosToken: UInt32?
@@ -88,10 +90,10 @@ public final class Model: @unchecked Sendable {
     /// Loads a GGUF file, a Hugging Face folder or `builtin:echo`; without a path, the model embedded in the library.
     /// `kernelConfigPath` is the kernel_config.ini of a GGUF file with TL1 or TL2 tensors, if it is not beside the
     /// file. `mtp` also loads the model's block of multi-token prediction, which drafts tokens. `drafterPath` is
-    /// a GGUF file of such a block alone, which then drafts. `skipZeros` keeps a copy of weights with which BitNet b1.58 2B-4T skips those that are multiplied by zeros; it takes more memory. It
+    /// a GGUF file of such a block alone, which then drafts. `picturesPath` is a GGUF file of the part that sees pictures ("mmproj"). `skipZeros` keeps a copy of weights with which BitNet b1.58 2B-4T skips those that are multiplied by zeros; it takes more memory. It
     /// blocks a thread that is not one of Swift's tasks. Cancelling the task stops it.
     public static func open(_ path: String? = nil, memoryLimit: UInt64 = 0, threads: UInt32 = 0, weights: Weights = Weights(),
-                            mtp: Bool = false, drafterPath: String? = nil, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
+                            mtp: Bool = false, drafterPath: String? = nil, picturesPath: String? = nil, skipZeros: Bool = false, kernelConfigPath: String? = nil, log: Log? = nil, logLevel: LogLevel = .warn) async throws -> Model {
         try checkABI()
         let hooks = Hooks(log)
         let load: @Sendable () throws -> Model = {
@@ -99,7 +101,7 @@ public final class Model: @unchecked Sendable {
             var config = bn_model_config()
             bn_model_config_init(&config, size(of: bn_model_config.self))
             (config.path, config.kernel_config_path) = (arena.optional(path), arena.optional(kernelConfigPath))
-            config.drafter_path = arena.optional(drafterPath)
+            (config.drafter_path, config.pictures_path) = (arena.optional(drafterPath), arena.optional(picturesPath))
             (config.weight_type, config.embedding_type) = (weights.layers.rawValue, weights.embedding.rawValue)
             config.head_type = weights.head.rawValue
             config.flags = (mtp ? BN_MODEL_MTP : 0) | (skipZeros ? BN_MODEL_SKIP_ZEROS : 0)
@@ -134,7 +136,7 @@ public final class Model: @unchecked Sendable {
             contextLength: Int(info.context_length), layers: Int(info.layers), hiddenSize: Int(info.hidden_size),
             heads: Int(info.heads), kvHeads: Int(info.kv_heads), headSize: Int(info.head_dim),
             feedForwardSize: Int(info.ffn_size), embeddingSize: Int(info.embedding_size),
-            scoresPairs: info.scores_pairs != 0, encodes: info.encodes != 0, parameters: info.parameters, weightBytes: info.weight_bytes,
+            scoresPairs: info.scores_pairs != 0, encodes: info.encodes != 0, sees: info.sees != 0, parameters: info.parameters, weightBytes: info.weight_bytes,
             endTokens: Array(UnsafeBufferPointer(start: info.end_tokens, count: info.end_tokens_count)),
             bosToken: info.bos_token < 0 ? nil : UInt32(info.bos_token),
             pooling: Request.Pooling(rawValue: info.pooling) ?? .model, recommended: Sampling(info))

@@ -14,6 +14,9 @@ public struct Request: Sendable {
     public var messages: [Message]?
     /// A conversation with tools, as JSON.
     public var chatJSON: String?
+    /// Pictures, for models that see (`Model.Info.sees`): one for each part `{"type": "image"}` of `chatJSON`, or each
+    /// token that stands for a picture.
+    public var pictures: [Picture] = []
 
     /// With `.parseOutput`: number of tokens of reasoning after which its end marker is forced; nil: no
     /// limit.
@@ -129,6 +132,7 @@ public struct Request: Sendable {
         (p.stop_strings, p.stop_strings_count) = (arena.array(stopStrings.map(arena.text)), stopStrings.count)
         (p.session, p.document) = (arena.optional(session), arena.optional(document))
         (p.questions, p.questions_count) = (arena.array(questions.map { $0.parameters(arena) }), questions.count)
+        (p.pictures, p.pictures_count) = (arena.array(pictures.map { $0.parameters(arena) }), pictures.count)
         (p.task, p.flags, p.cache_salt) = (task, options.rawValue, cacheSalt)
         (p.top_logprobs, p.logprobs_from) = (topLogprobs, logprobsFrom)
         (p.embedding.pooling, p.embedding.normalization) = (pooling.rawValue, normalization.rawValue)

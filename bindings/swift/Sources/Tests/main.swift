@@ -471,6 +471,25 @@ func decides() async throws { // 18
     check(refused.message.contains("empty"))
 }
 
+func pictures() async throws { // 19
+    let engine = try Engine()
+    try check(!engine.model().info().sees)
+    let whole = Picture(width: 2, height: 1, rgb: [UInt8](repeating: 0, count: 6))
+    var request = Request("a")
+    for (second, code, words) in [
+        (Picture([0x89, 0x50, 0x4e, 0x47]), BnError.Code.unsupported, "sees none"),
+        (Picture([]), .invalidArgument, "pictures[1].data is empty"),
+        (Picture(width: 2, height: 1, rgb: [0]), .invalidArgument, "pictures[1]: 1 bytes for 2 x 1 pixels"),
+    ] {
+        request.pictures = [whole, second]
+        let refused = await thrown { [request] in try await engine.generate(request) }
+        check(refused.code == code && refused.message.contains(words))
+    }
+    let unseen = await thrown { try engine.picturePositions(whole) }
+    check(unseen.code == .unsupported)
+    check((try? Picture(path: "/nowhere/a.png")) == nil)
+}
+
 func speculation() async throws { // 15
     var configuration = Engine.Configuration()
     (configuration.speculation, configuration.draftTokens) = (.lookup, 1)
@@ -522,6 +541,7 @@ try await adapters()
 try await scores()
 try await reranks()
 try await decides()
+try await pictures()
 try await speculation()
 try await draftModel()
 print("Swift: ok")

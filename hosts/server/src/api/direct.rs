@@ -2,6 +2,7 @@
 use crate::app::App;
 use crate::body;
 use crate::failure::Result;
+use crate::fetch;
 use crate::fields::Fields;
 use crate::models::Held;
 use crate::run::{self, Call};
@@ -20,8 +21,12 @@ pub async fn answer(app: Arc<App>, parts: Parts, body: Body, write: Write) -> Re
 }
 
 async fn answered(mut call: Call, body: Body, write: Write) -> Result<Response<Body>> {
-    let (fields, length) = body::read(&mut call, body).await?;
+    let (mut fields, length) = body::read(&mut call, body).await?;
     let held = run::take_model(&mut call, &fields).await?;
+    let app = call.app.clone();
+    let fetcher = app.fetcher.as_ref().filter(|_| held.info.sees);
+    let length =
+        length + fetch::pictures(fetcher, &mut call.lease, app.options.max_body, &mut fields).await?;
     let (app, cost) = (call.app.clone(), call.cost(length));
     let work = move || {
         let written = write(&mut call, &held, fields);

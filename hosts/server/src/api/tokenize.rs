@@ -32,6 +32,7 @@ struct Own {
 
 #[derive(Debug, Serialize)]
 struct Tokens {
+    /// With what pictures take, each of which has one token.
     count: usize,
     max_model_len: usize,
     tokens: Vec<u32>,
@@ -49,11 +50,18 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     let own: Own = fields.take()?;
     let texts = [("text", &own.text), ("prompt", &own.prompt), ("content", &own.content)];
     let given = texts.into_iter().find_map(|(name, value)| Some((name, value.as_ref()?)));
+    let mut more = 0;
     let tokens = match (fields.get("messages").is_some(), given) {
         (true, Some((name, _))) => {
             return Err(Failure::invalid(format!("'{name}' and 'messages' are both there")));
         }
-        (true, None) => held.model.chat_tokenize(&held.chat(conversation(&mut fields)?)?),
+        (true, None) => {
+            let told = held.told(conversation(&mut fields)?)?;
+            let length = held.length(&told).map_err(|error| held.failure(&error))?;
+            let tokens = held.model.chat_tokenize(&told.chat);
+            more = length - tokens.as_ref().map_or(length, Vec::len);
+            tokens
+        }
         (false, None) => return Err(Failure::invalid("'text' is missing")),
         (false, Some((name, value))) => {
             let text =
@@ -68,7 +76,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
     call.app.unknown_fields(&fields)?;
     let tokens = tokens.map_err(|error| held.failure(&error))?;
     call.lease.take(BYTES_OF_TOKEN * tokens.len())?;
-    let answer = Tokens { count: tokens.len(), max_model_len: length::context(held)?, tokens };
+    let answer = Tokens { count: tokens.len() + more, max_model_len: length::context(held)?, tokens };
     Ok(write::json(&answer))
 }
 

@@ -1,5 +1,5 @@
 //! The models that clients may ask for: `--model`, or `--models` with a folder or a list.
-use crate::options::{ModelOptions, Options};
+use crate::options::{ModelOptions, NO_PICTURES, Options};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -165,8 +165,9 @@ impl Listing {
     /// Whether the files may be a model. No loaded model is unloaded for others.
     pub fn is_plausible(&self) -> bool {
         let options = &self.options;
-        let drafts = [&options.draft_model, &options.drafter].into_iter().flatten().map(Path::new);
-        let mut models = self.path.as_deref().into_iter().chain(drafts);
+        let pictures = options.pictures.as_ref().filter(|path| *path != NO_PICTURES);
+        let others = [options.draft_model.as_ref(), options.drafter.as_ref(), pictures];
+        let mut models = self.path.as_deref().into_iter().chain(others.into_iter().flatten().map(Path::new));
         let mut adapters = options.adapters.iter().map(|(_, path)| path);
         models.all(|path| may_be(path, "config.json"))
             && adapters.all(|path| may_be(path, "adapter_config.json"))
@@ -346,6 +347,9 @@ mod tests {
             (format!("{};draft-model={}", at("good"), at("junk")), false),
             (format!("{};drafter={}", at("good"), at("good")), true),
             (format!("{};drafter={}", at("good"), at("junk")), false),
+            (format!("{};pictures={}", at("good"), at("good")), true),
+            (format!("{};pictures={}", at("good"), at("junk")), false),
+            (format!("{};pictures=none", at("good")), true),
             (format!("{};adapters=x={}", at("good"), at("")), false),
         ] {
             let found = list(&format!("a={item}")).unwrap().models[0].is_plausible();

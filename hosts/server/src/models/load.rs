@@ -2,9 +2,10 @@
 use super::list::{self, DEMO, Files, Listing};
 use super::sizes::Sizes;
 use crate::failure::Failure;
-use crate::options::{ModelOptions, name_fields};
+use crate::options::{ModelOptions, NO_PICTURES, UnseenImages, name_fields};
 use crate::request::conversation::Conversation;
-use crate::request::forms;
+use crate::request::forms::{self, Told};
+use crate::request::picture::Sight;
 use crate::request::roles::Manners;
 use axum::http::StatusCode;
 use std::ops::ControlFlow;
@@ -50,6 +51,21 @@ pub struct Loader {
     pub stop: Arc<AtomicBool>,
 }
 
+/// The files of a model.
+#[derive(Default)]
+struct Paths {
+    /// None: the demo.
+    path: Option<PathBuf>,
+    /// The part that sees.
+    pictures: Option<PathBuf>,
+    /// It was found beside the model, and not asked for.
+    found: bool,
+}
+
+/// A look for a model by its name.
+type Look<T> =
+    fn(&str, &bn_hub::Settings, &mut dyn bn_hub::Progress, &AtomicBool) -> Result<T, bn_hub::Error>;
+
 /// A check of the server's options. Err: why one does not fit a model.
 pub type Check = Box<dyn Fn(&bn::Model) -> Result<(), String> + Send + Sync>;
 
@@ -74,18 +90,26 @@ impl Unloaded {
 impl Loader {
     pub fn load(&self, listing: &Listing) -> Result<Loaded, Unloaded> {
         let options = &listing.options;
-        let path = listing.path.as_deref().map(|path| self.resolve(path)).transpose()?;
+        let Paths { path, pictures, found } = self.find(listing)?;
         let drafter = options.drafter.as_ref().map(|drafter| self.resolve(Path::new(drafter))).transpose()?;
-        let model = self.open(
-            options,
-            path.as_deref(),
-            bn::ModelOptions {
+        let open = |pictures_path: Option<PathBuf>| {
+            let own = bn::ModelOptions {
                 mtp: options.mtp,
-                drafter_path: drafter,
+                drafter_path: drafter.clone(),
+                pictures_path,
                 skip_zeros: options.skip_zeros,
                 ..bn::ModelOptions::default()
-            },
-        )?;
+            };
+            self.open(options, path.as_deref(), own)
+        };
+        let model = match open(pictures) {
+            // Nobody asked for the part.
+            Err(error) if found && error.message.contains("--pictures") => {
+                tracing::warn!("images are not seen: {}", error.message);
+                open(None)?
+            }
+            opened => opened?,
+        };
         (self.check)(&model).map_err(|why| Unloaded { wrong_option: true, ..Unloaded::new(why) })?;
         let draft = match &options.draft_model {
             Some(draft) => {
@@ -94,9 +118,13 @@ impl Loader {
             }
             None => None,
         };
-        let info = model.info().clone();
+        let mut info = model.info().clone();
         let name = name_of(listing, &info, path.as_deref());
         let engine = bn::Engine::new(self.engine_options(options, &name, model.clone(), draft))?;
+        // An engine on a device, or without picture_tokens, sees nothing.
+        let probe = bn::Picture::pixels(64, 64, vec![0; 3 * 64 * 64]);
+        let refused = |error: &bn::Error| error.kind() == bn::ErrorKind::Unsupported;
+        info.sees = info.sees && !engine.picture_positions(&probe).is_err_and(|error| refused(&error));
         let mut adapters = Vec::new();
         for (adapter, path) in &options.adapters {
             adapters.push((adapter.clone(), engine.open_adapter(path)?));
@@ -106,13 +134,38 @@ impl Loader {
         Ok(Loaded { name, engine, model, info, manners, options, path, files, sizes, adapters })
     }
 
+    fn find(&self, listing: &Listing) -> Result<Paths, Unloaded> {
+        let Some(path) = &listing.path else { return Ok(Paths::default()) };
+        let given = |pictures| Ok(Paths { path: Some(self.resolve(path)?), pictures, found: false });
+        match listing.options.pictures.as_deref() {
+            Some(NO_PICTURES) => given(None),
+            Some(pictures) => given(Some(self.resolve(Path::new(pictures))?)),
+            None => {
+                let found = self.look(path, bn_hub::resolve_seeing)?;
+                if let Some(why) = &found.unclear {
+                    tracing::warn!("{why}");
+                }
+                Ok(Paths {
+                    path: Some(found.path),
+                    found: found.pictures.is_some(),
+                    pictures: found.pictures,
+                })
+            }
+        }
+    }
+
     /// The path of a model. A model that is named on a hub is downloaded.
     fn resolve(&self, path: &Path) -> Result<PathBuf, Unloaded> {
-        let Some(name) = path.to_str().filter(|name| bn_hub::is_remote(name)) else {
-            return Ok(path.to_owned());
-        };
+        match path.to_str().filter(|name| bn_hub::is_remote(name)) {
+            Some(_) => self.look(path, bn_hub::resolve),
+            None => Ok(path.to_owned()),
+        }
+    }
+
+    fn look<T>(&self, path: &Path, look: Look<T>) -> Result<T, Unloaded> {
+        let name = path.to_str().ok_or_else(|| Unloaded::new("the model's path is not UTF-8"))?;
         let settings = bn_hub::Settings::from_env();
-        let found = bn_hub::resolve(name, &settings, &mut bn_hub::Bar::new("bn-server"), &self.stop);
+        let found = look(name, &settings, &mut bn_hub::Bar::new("bn-server"), &self.stop);
         found.map_err(|error| Unloaded { stopped: error.is_stopped(), ..Unloaded::new(error.to_string()) })
     }
 
@@ -166,6 +219,7 @@ impl Loader {
             snapshots: of.snapshots,
             snapshot_interval: of.snapshot_interval,
             adapter_bytes: of.adapter_bytes,
+            picture_tokens: of.picture_tokens.into(),
             target_itl_ms: of.target_itl,
             default_timeout_ms: of.timeout,
             idle_release_ms: u64::try_from(of.idle_release.as_millis()).unwrap_or(u64::MAX),
@@ -221,8 +275,23 @@ impl Loaded {
     }
 
     /// A conversation for the engine, in a form that the model's template accepts.
-    pub fn chat(&self, conversation: Conversation) -> crate::failure::Result<bn::Chat> {
-        forms::chat(conversation, &self.model, self.manners)
+    pub fn told(&self, conversation: Conversation) -> crate::failure::Result<Told> {
+        let sight = match (self.info.sees, self.options.unseen_images) {
+            (true, _) => Sight::Sees,
+            (false, UnseenImages::Refuse) => Sight::Refuses,
+            (false, UnseenImages::LeaveOut) => Sight::LeavesOut,
+        };
+        forms::told(conversation, &self.model, self.manners, sight)
+    }
+
+    /// The number of tokens of a conversation with its pictures.
+    pub fn length(&self, told: &Told) -> bn::Result<usize> {
+        let mut tokens = self.model.chat_tokenize(&told.chat)?.len();
+        for picture in &told.pictures {
+            // One token has its place.
+            tokens += (self.engine.picture_positions(picture)? as usize).saturating_sub(1);
+        }
+        Ok(tokens)
     }
 
     /// The failure of a call of this model's engine.

@@ -2,7 +2,9 @@
 mod model;
 mod read;
 
-pub use model::{Adapters, ClosedSchemas, JsonWhitespace, ModelOptions, name_fields};
+pub use model::{
+    Adapters, ClosedSchemas, JsonWhitespace, ModelOptions, NO_PICTURES, UnseenImages, name_fields,
+};
 
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
@@ -74,6 +76,9 @@ pub struct Options {
     /// 1: fields of requests that are not known are refused; 0: passed over
     #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
     pub strict: bool,
+    /// Hosts from which images at URLs are fetched: a.example,*.b.example or * for any (none: URLs are refused)
+    #[arg(long, value_name = "HOSTS", value_parser = str::parse::<bn_hub::Hosts>)]
+    pub fetch_images: Option<bn_hub::Hosts>,
     /// Bytes of responses kept for previous_response_id; 0: none are
     #[arg(long, default_value = "0", value_parser = number::<u64>(0, HALF))]
     pub keep_responses: u64,

@@ -7,6 +7,9 @@ use std::time::Duration;
 /// Names and paths of adapters.
 pub type Adapters = Vec<(String, PathBuf)>;
 
+/// The value of `--pictures` for a model that is to see none.
+pub const NO_PICTURES: &str = "none";
+
 #[derive(Args, Clone, Debug)]
 pub struct ModelOptions {
     /// LoRA adapters, NAME=PATH,...: clients ask for them as models
@@ -21,6 +24,15 @@ pub struct ModelOptions {
     /// A GGUF file of a drafter alone, which drafts tokens from the model's hidden states
     #[arg(long)]
     pub drafter: Option<String>,
+    /// A GGUF file of the part that sees images (the mmproj-*.gguf beside the model's file); none: no part
+    #[arg(long, value_name = "FILE")]
+    pub pictures: Option<String>,
+    /// Tokens of the context that an image takes at most, for which memory is set aside
+    #[arg(long, default_value = "4096", value_parser = number::<u32>(1, 65536))]
+    pub picture_tokens: u32,
+    /// Images for a model that sees none: refuse (in a new turn) or leave-out (words stand for them)
+    #[arg(long, default_value = "refuse", value_parser = word(UNSEEN_IMAGES))]
+    pub unseen_images: UnseenImages,
     /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
     #[arg(long, num_args = 0..=1, default_value = "0", default_missing_value = "1", value_parser = switch)]
     pub skip_zeros: bool,
@@ -165,6 +177,16 @@ impl TryFrom<String> for ClosedSchemas {
     }
 }
 
+/// What becomes of images that the model does not see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnseenImages {
+    Refuse,
+    LeaveOut,
+}
+
+const UNSEEN_IMAGES: &[(&str, UnseenImages)] =
+    &[("refuse", UnseenImages::Refuse), ("leave-out", UnseenImages::LeaveOut)];
+
 const SPECULATIONS: &[(&str, bn::Speculation)] = &[
     ("", bn::Speculation::Default),
     ("off", bn::Speculation::Off),
@@ -199,6 +221,8 @@ pub fn name_fields(message: &str) -> String {
         ("draft_model", "--draft-model"),
         ("drafter_path", "--drafter"),
         ("mtp", "--mtp"),
+        ("pictures_path", "--pictures"),
+        ("picture_tokens", "--picture-tokens"),
         // Fields of requests.
         ("BN_SPECULATION_DRAFT", "draft"),
         ("BN_REQUEST_NO_CACHE", "no_cache"),

@@ -51,6 +51,7 @@ impl Options {
             &mut self.otlp_endpoint,
             &mut self.each.draft_model,
             &mut self.each.drafter,
+            &mut self.each.pictures,
             &mut self.each.prompt_cache,
         ];
         for text in texts {
@@ -269,6 +270,12 @@ mod tests {
             (&["--adapters", "a="], "--adapters must be NAME=PATH,..., not 'a='"),
             (&["--adapters", "=x"], "--adapters must be NAME=PATH,..., not '=x'"),
             (&["--adapters", "a=x,a=y"], "--adapters has 'a' twice"),
+            (
+                &["--fetch-images", "https://a.example"],
+                "--fetch-images must be hosts as a.example,*.b.example or * for any, not 'https://a.example'",
+            ),
+            (&["--unseen-images", "x"], "--unseen-images must be refuse or leave-out, not 'x'"),
+            (&["--picture-tokens", "0"], "--picture-tokens must be a number from 1 to 65536, not '0'"),
             (&["--device", "gpu"], "--device must be cpu, cuda:0, or cuda:0,cuda:1 and so on, not 'gpu'"),
             (&["--speculation", "yes"], "--speculation must be off, lookup or draft, not 'yes'"),
         ] {

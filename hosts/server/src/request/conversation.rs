@@ -1,4 +1,6 @@
 //! The form of conversations that all APIs translate to. The engine gets it as JSON (docs/chat.md).
+use super::passage::{Passage, Shown};
+use super::picture::{self, Sight};
 use super::roles::Manners;
 use crate::api::write;
 use crate::body::without_nul;
@@ -36,7 +38,7 @@ impl Role {
 pub struct Message {
     pub role: Role,
     /// None: an answer of calls alone.
-    pub content: Option<String>,
+    pub content: Option<Passage>,
     #[serde(rename = "reasoning_content", skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
     /// The call that a tool's result belongs to.
@@ -55,7 +57,7 @@ impl Message {
     pub fn new(role: Role, content: impl Into<Option<String>>) -> Self {
         Self {
             role,
-            content: content.into(),
+            content: content.into().map(Passage::from),
             reasoning: None,
             call_id: None,
             name: None,
@@ -64,20 +66,28 @@ impl Message {
         }
     }
 
+    /// A user's message.
+    pub fn of_user(content: Passage) -> Self {
+        Self { content: Some(content), ..Self::new(Role::User, None) }
+    }
+
     /// Appends text after a blank line.
     pub fn append(&mut self, text: &str) {
+        self.content.get_or_insert_default().append(&text.into());
+    }
+
+    /// Appends the content of another message after a blank line.
+    pub fn join(&mut self, other: &Self) {
         let content = self.content.get_or_insert_default();
-        if !content.is_empty() && !text.is_empty() {
-            content.push_str("\n\n");
-        }
-        content.push_str(text);
+        other.content.iter().for_each(|other| content.append(other));
     }
 
     /// A tool's result as a user's message.
     pub fn in_words(&self, name: Option<&str>) -> Self {
         let name = name.or(self.name.as_deref()).map_or(String::new(), |name| format!(" of {name}"));
-        let content = self.content.as_deref().unwrap_or_default();
-        Self::new(Role::User, format!("[result{name}]\n{content}"))
+        let mut made = Passage::from(format!("[result{name}]\n"));
+        self.content.iter().for_each(|content| made.extend(content));
+        Self::of_user(made)
     }
 }
 
@@ -170,11 +180,15 @@ impl Conversation {
 
     /// Changes the roles to those that the model's template accepts. A part of the last turn that the model cannot see
     /// is refused: the answer would be wrong without it. In earlier turns a placeholder stands for it.
-    pub fn arrange(&mut self, manners: Manners) -> Result<()> {
+    pub fn arrange(&mut self, manners: Manners, sight: Sight) -> Result<()> {
         let turn =
             self.messages.iter().rposition(|message| message.role == Role::Assistant).map_or(0, |at| at + 1);
         if let Some(unseen) = self.messages[turn..].iter().find_map(|message| message.unseen.as_deref()) {
             return Err(Failure::invalid(unseen));
+        }
+        for (at, message) in self.messages.iter_mut().enumerate() {
+            let asked = at >= turn && message.role != Role::Tool;
+            message.content.iter_mut().try_for_each(|content| sight.look(content, asked))?;
         }
         self.complete();
         self.messages = manners.arrange(mem::take(&mut self.messages));
@@ -199,7 +213,7 @@ const MEDIA: [&str; 6] = ["image", "audio", "video", "file", "document", "media"
 /// The content of a message: a text, or parts that become one text.
 #[derive(Debug, Default)]
 pub struct Content {
-    pub text: String,
+    pub text: Passage,
     pub reasoning: Option<String>,
     /// See `Message::unseen`.
     pub unseen: Option<String>,
@@ -207,12 +221,12 @@ pub struct Content {
 
 impl Content {
     /// Reads a content of any API. `at` is its path in the client's body. Other parts become text too: a document its
-    /// text, a picture a placeholder.
+    /// text, a sound a placeholder.
     pub fn read(value: Option<&Value>, at: &str) -> Result<Self> {
         let mut content = Self::default();
         match value {
             None | Some(Value::Null) => {}
-            Some(Value::String(text)) => content.text.clone_from(text),
+            Some(Value::String(text)) => content.text = text.as_str().into(),
             Some(Value::Array(parts)) => {
                 for (i, part) in parts.iter().enumerate() {
                     content.add(part, &format!("{at}[{i}]"))?;
@@ -230,7 +244,7 @@ impl Content {
     }
 
     /// Reads a tool's result. The client cannot change it, so any form is accepted: a value that is neither a text nor
-    /// content parts becomes its JSON. Pictures in it are ignored.
+    /// content parts becomes its JSON. Sounds and files in it become placeholders.
     pub fn result(value: Option<&Value>, at: &str) -> Self {
         let parts =
             value.map_or(&[][..], |value| value.as_array().map_or(slice::from_ref(value), Vec::as_slice));
@@ -240,15 +254,14 @@ impl Content {
             Ok(content) if content.unseen.is_none() || parts.iter().filter_map(kind).any(shown) => {
                 Self { unseen: None, ..content }
             }
-            _ => Self { text: write::json(&value), ..Self::default() },
+            _ => Self { text: write::json(&value).into(), ..Self::default() },
         }
     }
 
     /// The whole content as a message.
     pub fn message(self, role: Role) -> Message {
-        let mut message = Message::new(role, self.text);
-        (message.reasoning, message.unseen) = (self.reasoning, self.unseen);
-        message
+        let content = Some(self.text);
+        Message { content, reasoning: self.reasoning, unseen: self.unseen, ..Message::new(role, None) }
     }
 
     /// Adds a part.
@@ -276,6 +289,7 @@ impl Content {
                 self.paragraph(&format!("[tool: {}]", text("tool_name").unwrap_or("unknown")))
             }
             "" => return Err(Failure::invalid(format!("'{at}.type' must be a text"))),
+            kind if picture::KINDS.contains(&kind) => self.show(picture::of_part(part, at)),
             kind => self.unseen(kind, at),
         }
         Ok(())
@@ -290,12 +304,13 @@ impl Content {
         reasoning.push_str(text);
     }
 
+    /// Adds a picture.
+    pub fn show(&mut self, shown: Shown) {
+        self.text.show(shown);
+    }
+
     fn paragraph(&mut self, text: &str) {
-        if !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.text.push('\n');
-        }
-        self.text.push_str(text);
-        self.text.push('\n');
+        self.text.paragraph(&text.into());
     }
 
     /// Anthropic's documents and search results: the title, then the text.
@@ -313,7 +328,7 @@ impl Content {
             Some("content") | None => {
                 let holder = source.unwrap_or(part);
                 let inner = Self::read(holder.get("content"), &format!("{at}.content"))?;
-                self.paragraph(&inner.text);
+                self.text.paragraph(&inner.text);
                 self.unseen = self.unseen.take().or(inner.unseen);
             }
             Some(_) => self.unseen("document", at),
@@ -321,14 +336,16 @@ impl Content {
         Ok(())
     }
 
-    /// Adds a placeholder for a picture, sound or file, which a text model cannot see.
+    /// Adds a placeholder for a sound, film or file, which no model here takes.
     fn unseen(&mut self, kind: &str, at: &str) {
         let plain = kind.trim_start_matches("input_").trim_end_matches("_url");
         let plain: String =
             plain.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').take(40).collect();
-        self.paragraph(&format!("[{plain}: not shown, as this model reads text only]"));
+        self.paragraph(&format!("[{plain}: not shown, as this model does not take it]"));
         self.unseen.get_or_insert_with(|| {
-            format!("'{at}' is of the type {plain}: this server takes only parts of type text, no images, audio or files")
+            format!(
+                "'{at}' is of the type {plain}: this server takes texts and images, no audio, video or files"
+            )
         });
     }
 }
@@ -346,13 +363,13 @@ mod tests {
     fn parts_become_a_text() {
         let content = read(json!([{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}, "c",
             {"type": "thinking", "thinking": "x"}, {"type": "thinking", "thinking": "y"}]));
-        assert_eq!((content.text.as_str(), content.reasoning.as_deref()), ("abc", Some("x\ny")));
+        assert_eq!((&*content.text, content.reasoning.as_deref()), ("abc", Some("x\ny")));
         let document = json!([{"type": "document", "title": "t", "source": {"type": "text", "data": "d"}}]);
-        assert_eq!(read(document).text, "t\nd\n");
+        assert_eq!(&*read(document).text, "t\nd\n");
         let found =
             json!([{"type": "search_result", "title": "t", "content": [{"type": "text", "text": "d"}]}]);
-        assert_eq!(read(found).text, "t\nd\n");
-        assert_eq!(read(json!([{"type": "text", "text": null}, {"type": "text"}])).text, "");
+        assert_eq!(&*read(found).text, "t\nd\n");
+        assert_eq!(&*read(json!([{"type": "text", "text": null}, {"type": "text"}])).text, "");
         for wrong in [json!(5), json!([{"type": "text", "text": 5}])] {
             assert!(Content::read(Some(&wrong), "x").is_err());
         }
@@ -369,10 +386,10 @@ mod tests {
             (json!({"n": 1}), r#"{"n":1}"#),
             (json!([{"n": 1}, {"n": 2}]), r#"[{"n":1},{"n":2}]"#),
             (json!({"type": "FeatureCollection"}), r#"{"type":"FeatureCollection"}"#),
-            (json!({"type": "input_image"}), "[image: not shown, as this model reads text only]\n"),
+            (json!({"type": "input_audio"}), "[audio: not shown, as this model does not take it]\n"),
         ] {
             let content = Content::result(Some(&value), "x");
-            assert_eq!((content.text.as_str(), content.unseen), (text, None));
+            assert_eq!((&*content.text, content.unseen), (text, None));
         }
     }
 

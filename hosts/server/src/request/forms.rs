@@ -2,6 +2,8 @@
 //! cannot change in a history: calls without a text, ids of another model's calls, two calls in a turn, consecutive
 //! answers. If a conversation does not render, other forms are tried, each further from the client's.
 use super::conversation::{Conversation, Message, Role};
+use super::passage::Passage;
+use super::picture::Sight;
 use super::roles::{Manners, spell_lone_results};
 use crate::api::write;
 use crate::failure::Result;
@@ -13,10 +15,34 @@ const FORMS: [fn(&mut Conversation); 6] = [fill, merge, shorten, part, join, spe
 /// Letters and digits of an id that every template takes (Mistral's).
 const ID: usize = 9;
 
+/// A conversation for the engine, with its pictures in order.
+pub struct Told {
+    pub chat: bn::Chat,
+    pub pictures: Vec<bn::Picture>,
+}
+
+impl Told {
+    fn of(conversation: &Conversation) -> Self {
+        let contents = conversation.messages.iter().filter_map(|message| message.content.as_ref());
+        let pictures = contents.flat_map(|content| content.pictures().cloned()).collect();
+        Self { chat: bn::Chat::Json(write::json(conversation)), pictures }
+    }
+
+    /// Makes this the request's prompt.
+    pub fn put(self, to: &mut bn::Request) {
+        (to.prompt, to.pictures) = (bn::Prompt::Chat(self.chat), self.pictures);
+    }
+}
+
 /// The conversation for the engine.
-pub fn chat(mut conversation: Conversation, model: &bn::Model, manners: Manners) -> Result<bn::Chat> {
-    conversation.arrange(manners)?;
-    let given = json_of(&conversation);
+pub fn told(
+    mut conversation: Conversation,
+    model: &bn::Model,
+    manners: Manners,
+    sight: Sight,
+) -> Result<Told> {
+    conversation.arrange(manners, sight)?;
+    let given = Told::of(&conversation);
     if is_plain(&conversation) {
         return Ok(given);
     }
@@ -26,24 +52,16 @@ pub fn chat(mut conversation: Conversation, model: &bn::Model, manners: Manners)
     }))
 }
 
-fn json_of(conversation: &Conversation) -> bn::Chat {
-    bn::Chat::Json(write::json(conversation))
-}
-
 /// The first form that renders, or else the original conversation, for which the engine reports the error.
-fn rendered(
-    mut conversation: Conversation,
-    given: bn::Chat,
-    renders: &dyn Fn(&bn::Chat) -> bool,
-) -> bn::Chat {
-    if renders(&given) {
+fn rendered(mut conversation: Conversation, given: Told, renders: &dyn Fn(&bn::Chat) -> bool) -> Told {
+    if renders(&given.chat) {
         return given;
     }
     let mut forms = FORMS.iter().map(|form| {
         form(&mut conversation);
-        json_of(&conversation)
+        Told::of(&conversation)
     });
-    forms.find(renders).unwrap_or(given)
+    forms.find(|told| renders(&told.chat)).unwrap_or(given)
 }
 
 /// Whether users and answers take turns, which every template accepts.
@@ -52,7 +70,7 @@ fn is_plain(conversation: &Conversation) -> bool {
     let mut expected = [Role::User, Role::Assistant].into_iter().cycle();
     let plain = |message: &Message| {
         let said =
-            message.role == Role::User || message.content.as_ref().is_some_and(|text| !text.is_empty());
+            message.role == Role::User || message.content.as_ref().is_some_and(|said| !said.is_empty());
         Some(message.role) == expected.next() && message.calls.is_empty() && said
     };
     conversation.tools.is_empty() && turns.clone().count() > 0 && turns.clone().all(plain)
@@ -90,9 +108,8 @@ fn merge(conversation: &mut Conversation) {
     spell_lone_results(&mut messages);
     let out = &mut conversation.messages;
     for mut message in messages {
-        let content = message.content.as_deref().unwrap_or_default();
         if message.role == Role::Assistant
-            && content.is_empty()
+            && message.content.as_ref().is_none_or(Passage::is_empty)
             && message.calls.is_empty()
             && message.reasoning.is_none()
         {
@@ -104,7 +121,7 @@ fn merge(conversation: &mut Conversation) {
         }
         match out.last_mut() {
             Some(last) if last.role == message.role && message.role != Role::Tool => {
-                last.append(content);
+                last.join(&message);
                 last.calls.append(&mut message.calls);
                 last.reasoning = last.reasoning.take().or(message.reasoning);
             }
@@ -156,7 +173,7 @@ fn join(conversation: &mut Conversation) {
     for message in mem::take(out) {
         match out.last_mut().filter(|last| last.role == Role::Tool) {
             Some(last) if matches!(message.role, Role::User | Role::System) => {
-                last.append(message.content.as_deref().unwrap_or_default());
+                last.join(&message);
             }
             _ => out.push(message),
         }
@@ -256,8 +273,8 @@ mod tests {
                 bn::Chat::Json(json) => json.clone(),
                 bn::Chat::Messages(_) => String::new(),
             };
-            let chat = bn::Chat::Json(given.clone());
-            json(&rendered(conversation.clone(), chat, &|chat| renders(&json(chat))))
+            let told = Told::of(&conversation);
+            json(&rendered(conversation.clone(), told, &|chat| renders(&json(chat))).chat)
         };
         assert_eq!(chosen(&|_| true), given);
         assert_eq!(chosen(&|_| false), given);

@@ -324,6 +324,8 @@ fn only_texts_to_embed_end_with_eos() {
         tokenizer,
         chat: None,
         pair: None,
+        room: u64::MAX,
+        eyes: None,
     };
     let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
         limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)

@@ -1,6 +1,7 @@
 //! A conversation in Anthropic's form.
 use crate::failure::{Failure, Result};
 use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
+use crate::request::passage::Passage;
 use crate::request::tools::{ANTHROPIC, Tools};
 use serde_json::{Map, Value};
 
@@ -99,7 +100,7 @@ impl Turn {
             return;
         }
         let mut message = content.message(self.role);
-        if message.content.as_deref() == Some("") && !calls.is_empty() {
+        if message.content.as_ref().is_some_and(Passage::is_empty) && !calls.is_empty() {
             message.content = None;
         }
         message.calls = calls;

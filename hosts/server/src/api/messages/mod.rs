@@ -14,6 +14,7 @@ use crate::fields::Fields;
 use crate::models::Held;
 use crate::request::conversation::{Conversation, Role};
 use crate::request::engine::generating;
+use crate::request::forms::Told;
 use crate::request::length::context;
 use crate::request::prompts;
 use crate::run::{Api, Call, Generation, Totals};
@@ -55,9 +56,9 @@ impl Api for Messages {
         let mut request = generating(call, held, fields, asked.format, Some(&asked.conversation))?;
         request.max_new_tokens = if fills { 1 } else { u32::try_from(most).unwrap_or(0) };
         request.stop_strings = prompts::stops("stop_sequences", own.stop_sequences.as_ref())?;
-        let (chat, tokens) = prompt(held, asked.conversation)?;
+        let (told, tokens) = prompt(held, asked.conversation)?;
         let prompt_tokens = fits(held, tokens)?;
-        request.prompt = bn::Prompt::Chat(chat);
+        told.put(&mut request);
         let writer = Writer {
             id: format!("msg_{:016x}", call.id),
             model: held.shown().to_owned(),
@@ -164,11 +165,11 @@ impl Writer {
 
 /// The conversation for the engine, and its number of tokens. If the last message is the assistant's, the answer
 /// continues it, unless the template does not support that.
-fn prompt(held: &Held, conversation: Conversation) -> Result<(bn::Chat, usize)> {
+fn prompt(held: &Held, conversation: Conversation) -> Result<(Told, usize)> {
     let count = |conversation: Conversation| {
-        let chat = held.chat(conversation)?;
-        let tokens = held.model.chat_tokenize(&chat).map_err(|error| held.failure(&error))?;
-        Ok((chat, tokens.len()))
+        let told = held.told(conversation)?;
+        let tokens = held.length(&told).map_err(|error| held.failure(&error))?;
+        Ok((told, tokens))
     };
     let last = conversation.messages.last();
     let begun = last.is_some_and(|message| {

@@ -2,8 +2,12 @@ use super::answer::block;
 use super::fields::Asked;
 use crate::api::pieces::{Kind, Piece};
 use crate::fields::Fields;
+use crate::request::picture::Sight;
 use crate::request::roles::Manners;
 use serde_json::{Value, json};
+
+/// The words of a picture whose bytes are "abc".
+const SEEN: &str = "YWJj";
 
 fn asked(body: Value) -> Result<Asked, String> {
     let mut fields = Fields::new(body.as_object().unwrap().clone());
@@ -15,7 +19,7 @@ fn asked(body: Value) -> Result<Asked, String> {
 /// The engine's JSON of a conversation.
 fn chat(body: Value) -> Value {
     let mut conversation = asked(body).unwrap().conversation;
-    conversation.arrange(Manners::default()).unwrap();
+    conversation.arrange(Manners::default(), Sight::Refuses).unwrap();
     json!(conversation)
 }
 
@@ -83,10 +87,38 @@ fn pictures_are_refused_in_the_last_turn() {
     let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [picture]});
     let said = json!({"role": "user", "content": [{"type": "text", "text": "a"}, picture]});
     let mut refused = asked(json!({"messages": [said]})).unwrap();
-    let error = refused.conversation.arrange(Manners::default()).unwrap_err().message;
+    let error = refused.conversation.arrange(Manners::default(), Sight::Refuses).unwrap_err().message;
     assert!(error.starts_with("'messages[0].content[1]' is of the type image"), "{error}");
     let shown = messages(json!([{"role": "user", "content": [result]}]));
     assert_eq!(shown[0]["content"], "[image: not shown, as this model reads text only]\n");
+    let mut left_out = asked(json!({"messages": [said]})).unwrap().conversation;
+    left_out.arrange(Manners::default(), Sight::LeavesOut).unwrap();
+    let content = "a\n[image: not shown, as this model reads text only]\n";
+    assert_eq!(json!(left_out)["messages"][0]["content"], content);
+}
+
+#[test]
+fn pictures_keep_their_places_for_a_model_that_sees() {
+    let picture =
+        json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": SEEN}});
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let result = json!({"type": "tool_result", "tool_use_id": "t", "content": [text("shot"), picture]});
+    let gone = json!({"type": "image", "source": {"type": "url", "url": "https://a.example/x"}});
+    let body = json!({"messages": [
+        {"role": "user", "content": [picture, text("a"), gone]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
+        {"role": "user", "content": [result, text("b"), picture, text("c")]},
+    ]});
+    let mut conversation = asked(body).unwrap().conversation;
+    conversation.arrange(Manners::default(), Sight::Sees).unwrap();
+    let messages = json!(conversation)["messages"].clone();
+    let image = json!({"type": "image"});
+    let unread = text("a\n[image: not shown, as this server cannot read it]\n");
+    assert_eq!(messages[0]["content"], json!([image, unread]));
+    assert_eq!(messages[2]["content"], json!([text("shot"), image]));
+    assert_eq!(messages[3]["content"], json!([text("b"), image, text("c")]));
+    let contents = conversation.messages.iter().filter_map(|message| message.content.as_ref());
+    assert_eq!(contents.flat_map(|content| content.pictures()).count(), 3);
 }
 
 #[test]

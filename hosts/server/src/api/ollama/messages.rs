@@ -1,8 +1,10 @@
 //! A conversation in Ollama's form.
 use crate::failure::{Failure, Result};
 use crate::request::conversation::{Content, Conversation, Message, Role, ToolCall};
+use crate::request::passage::Passage;
+use crate::request::picture;
 use crate::request::tools::{OPENAI, Tools};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::collections::VecDeque;
 
 /// Calls that wait for their results.
@@ -47,8 +49,11 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
     let role = role.ok_or_else(|| {
         Failure::invalid(format!("'{at}' needs the 'role' system, user, assistant or tool"))
     })?;
-    let mut content = Content::of(role, message.get("content"), &format!("{at}.content"))?;
-    unseen(&mut content, message.get("images"), &format!("{at}.images"))?;
+    let said = Content::of(role, message.get("content"), &format!("{at}.content"))?;
+    let mut content = Content { text: Passage::default(), ..said };
+    let images = message.get("images").and_then(Value::as_array);
+    show(&mut content, images.map_or(&[][..], Vec::as_slice), &format!("{at}.images"));
+    content.text.extend(&said.text);
     let mut made = content.message(role);
     if role == Role::Tool {
         made.unseen = None; // a result cannot be changed by the client
@@ -66,17 +71,26 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
     Ok(made)
 }
 
-/// Adds placeholders for pictures, which the model cannot see.
-pub fn unseen(content: &mut Content, images: Option<&Value>, at: &str) -> Result<()> {
-    for i in 0..images.and_then(Value::as_array).map_or(0, Vec::len) {
-        content.add(&json!({"type": "image"}), &format!("{at}[{i}]"))?;
+/// Adds pictures, which Ollama has in front of the text.
+pub fn show(content: &mut Content, images: &[Value], at: &str) {
+    for (i, image) in images.iter().enumerate() {
+        content.show(picture::of_text(image.as_str(), format!("{at}[{i}]")));
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn pictures_come_first() {
+        let message = json!({"role": "user", "content": "see", "images": ["YWJj", "data:;base64,YWJj"]});
+        let read = conversation(&[message], &[]).unwrap().messages;
+        let image = json!({"type": "image"});
+        assert_eq!(json!(read[0].content), json!([image, image, {"type": "text", "text": "see"}]));
+        assert_eq!(read[0].content.as_ref().unwrap().pictures().count(), 2);
+    }
 
     #[test]
     fn results_belong_to_their_calls() {

@@ -8,6 +8,7 @@ use crate::api::write;
 use crate::failure::{Failure, Result, Shape};
 use crate::fields::{Fields, Whole};
 use crate::models::Held;
+use crate::options::UnseenImages;
 use crate::request::constraint::Format;
 use crate::request::conversation::{Content, Conversation, Message, Role};
 use crate::request::engine::generating;
@@ -82,9 +83,9 @@ impl Common {
         mut conversation: Conversation,
     ) -> Result<bn::Request> {
         self.think(&mut conversation)?;
-        let request = generating(call, held, fields, self.format()?, Some(&conversation))?;
-        let prompt = bn::Prompt::Chat(held.chat(conversation)?);
-        Ok(bn::Request { prompt, ..request })
+        let mut request = generating(call, held, fields, self.format()?, Some(&conversation))?;
+        held.told(conversation)?.put(&mut request);
+        Ok(request)
     }
 }
 
@@ -106,9 +107,9 @@ impl GenerateFields {
     }
 
     fn conversation(&self) -> Result<Conversation> {
-        let mut content = Content { text: self.prompt.clone(), ..Content::default() };
-        let images = Value::Array(self.images.clone());
-        messages::unseen(&mut content, Some(&images), "images")?;
+        let mut content = Content::default();
+        messages::show(&mut content, &self.images, "images");
+        content.text.push_str(&self.prompt);
         let system = (!self.system.is_empty()).then(|| Message::new(Role::System, self.system.clone()));
         let messages = system.into_iter().chain([content.message(Role::User)]).collect();
         Ok(Conversation { messages, ..Conversation::default() })
@@ -116,8 +117,14 @@ impl GenerateFields {
 
     /// The prompt as a text.
     fn text(self, held: &Held) -> Result<bn::Prompt> {
-        if !self.images.is_empty() {
-            return Err(Failure::invalid("'images' are not supported: this server takes no images"));
+        let left_out = !held.info.sees && held.options.unseen_images == UnseenImages::LeaveOut;
+        if !self.images.is_empty() && !held.info.sees && !left_out {
+            return Err(Failure::invalid("'images' are there: this model takes only text, no images"));
+        }
+        if !self.images.is_empty() && !left_out {
+            return Err(Failure::invalid(
+                "'images' are for models with a chat template, without 'raw' and 'suffix'",
+            ));
         }
         let prompt = match self.system.as_str() {
             system if !self.raw && !system.is_empty() => format!("{system}\n\n{}", self.prompt),

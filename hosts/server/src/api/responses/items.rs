@@ -84,9 +84,9 @@ impl<'a> Items<'a> {
         let message = self.turn();
         let content = message.content.get_or_insert_default();
         if !content.is_empty() && !content.ends_with('\n') && !said.text.is_empty() {
-            content.push('\n');
+            content.push_str("\n");
         }
-        content.push_str(&said.text);
+        content.extend(&said.text);
         if let Some(thought) = said.reasoning {
             think(message, &thought);
         }

@@ -55,7 +55,7 @@ impl Api for Responses {
         let (conversation, namespaces) = own.conversation(fields, earlier.as_ref(), &mut lease)?;
         let mut request = generating(call, held, fields, own.format()?, Some(&conversation))?;
         request.max_new_tokens = own.max_output_tokens.unwrap_or_default().0;
-        request.prompt = bn::Prompt::Chat(held.chat(conversation)?);
+        held.told(conversation)?.put(&mut request);
         let keeps = call.app.store.keeps() && own.store != Some(false);
         let id = call.app.store.id(call.id);
         let mut response = json!({

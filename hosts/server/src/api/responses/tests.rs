@@ -4,6 +4,7 @@ use super::tools::Namespaces;
 use crate::api::pieces::{Kind, Piece};
 use crate::fields::Fields;
 use crate::memory::Memory;
+use crate::request::picture::Sight;
 use crate::request::roles::Manners;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ fn made(body: Value) -> (Value, Namespaces) {
     let mut lease = Memory::new(1 << 20).lease();
     let (mut conversation, namespaces) = own.conversation(&mut fields, None, &mut lease).unwrap();
     assert_eq!(fields.unknown().count(), 0);
-    conversation.arrange(Manners::default()).unwrap();
+    conversation.arrange(Manners::default(), Sight::Sees).unwrap();
     (json!(conversation), namespaces)
 }
 
@@ -113,4 +114,22 @@ fn functions_of_namespaces_are_taken() {
     let allowed = json!({"type": "allowed_tools", "mode": "required", "tools": [function("read"), {"type": "web_search"}]});
     let (chat, _) = ask(allowed);
     assert_eq!((chat["tools"].as_array().unwrap().len(), &chat["tool_choice"]), (1, &json!("required")));
+}
+
+#[test]
+fn pictures_of_users_and_of_results_are_shown() {
+    let url = "data:image/png;base64,YWJj";
+    let given = json!([
+        {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": url}]},
+        {"type": "computer_call", "call_id": "c", "action": {"type": "screenshot"}},
+        {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "image_url": url}},
+        {"type": "function_call", "call_id": "f", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "f", "output": [
+            {"type": "input_text", "text": "b"}, {"type": "input_image", "image_url": url}]},
+    ]);
+    let messages = messages(given);
+    let (text, image) = (|text: &str| json!({"type": "text", "text": text}), json!({"type": "image"}));
+    assert_eq!(messages[0]["content"], json!([text("a"), image]));
+    assert_eq!(messages[2]["content"], json!([image]));
+    assert_eq!(messages[4]["content"], json!([text("b"), image]));
 }

@@ -30,6 +30,8 @@ pub struct About {
     pub chats: bool,
     /// The model has control tokens for filling in the middle.
     pub infills: bool,
+    /// The model sees images, if that is known.
+    pub sees: bool,
     /// The keys of the files, in GGUF's form.
     values: Map<String, Value>,
 }
@@ -57,6 +59,7 @@ impl About {
             (about.parameters, about.context_length) = (info.parameters, info.context_length);
             about.embeds |= info.encodes;
             about.chats = info.has_chat_template;
+            about.sees = info.sees;
             about.infills = infill::is_known(&loaded.model);
         }
         about
@@ -93,6 +96,7 @@ impl About {
             ("completion", true),
             ("tools", self.chats),
             ("insert", self.infills),
+            ("vision", self.sees),
             ("thinking", thinks.iter().any(|mark| self.template.contains(mark))),
         ];
         all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect()
@@ -121,6 +125,7 @@ mod tests {
             About { chats: true, template: "{% if enable_thinking %}".to_owned(), ..About::default() };
         assert_eq!(about.capabilities(), ["completion", "tools", "thinking"]);
         assert_eq!(About { infills: true, ..About::default() }.capabilities(), ["completion", "insert"]);
+        assert_eq!(About { sees: true, ..About::default() }.capabilities(), ["completion", "vision"]);
         assert_eq!(About { embeds: true, ..about }.capabilities(), ["embedding"]);
     }
 }

@@ -146,6 +146,22 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn pictures_stand_between_the_texts() {
+        let url = json!({"url": "data:image/png;base64,YWJj", "detail": "high"});
+        let parts = json!([
+            {"type": "text", "text": "a"},
+            {"type": "image_url", "image_url": url},
+            {"type": "text", "text": "b"},
+        ]);
+        let message = json!({"role": "user", "content": parts});
+        let read = read_message(message.as_object().unwrap(), "messages[0]").unwrap();
+        let text = |text: &str| json!({"type": "text", "text": text});
+        assert_eq!(json!(read.content), json!([text("a"), {"type": "image"}, text("b")]));
+        let pictures: Vec<_> = read.content.iter().flat_map(|content| content.pictures()).collect();
+        assert_eq!(pictures, [&bn::Picture::new(*b"abc")]);
+    }
+
+    #[test]
     fn reasoning_is_turned_off_by_any_name() {
         let variables = |more: Value| {
             let mut body = Map::from_iter([("messages".to_owned(), json!([{"role": "user"}]))]);

@@ -59,7 +59,8 @@ impl Api for Chat {
         if common.prompt_logprobs.is_some() && stream {
             return Err(Failure::invalid("'prompt_logprobs' cannot be streamed"));
         }
-        let prompt = bn::Prompt::Chat(held.chat(conversation)?);
+        held.told(conversation)?.put(&mut request);
+        let prompt = request.prompt.clone();
         let samples = common.n.map_or(1, |n| n.u32() as usize);
         let mut generation = Generation::samples(&request, vec![prompt.clone()], samples, stream);
         if let (Some(top), bn::Prompt::Chat(chat)) = (common.prompt_logprobs, &prompt) {

@@ -1,0 +1,126 @@
+//! How an engine sees pictures, and those of its living requests by their hashes.
+
+use super::pictures::Picture;
+use crate::base::sync::Mutex;
+use crate::engine::api::{self, EngineConfig};
+use crate::model::{Loaded, Sight};
+use crate::ops::OpSet;
+use crate::picture::Processor;
+use siphasher::sip::SipHasher24;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use xxhash_rust::xxh64::xxh64;
+
+/// What an engine sees with.
+pub(crate) struct Eyes {
+    pub sight: Arc<Sight>,
+    /// That of the model, for pictures as large as the engine takes them.
+    pub processor: Processor,
+    /// The most vectors of a picture, and patches.
+    pub most_tokens: u64,
+    pub most_patches: usize,
+    pub known: KnownPictures,
+}
+
+impl Eyes {
+    /// `None`: pictures are refused.
+    pub(crate) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
+        let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
+        let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
+        let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
+        let known = KnownPictures::new(config.cache_path.as_deref(), maker);
+        let (most_tokens, most_patches) = (config.picture_tokens, processor.most_patches());
+        Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, known })
+    }
+}
+
+/// Upper bound of scratch bytes for a picture, on the CPU.
+pub(crate) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
+    let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
+    let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
+    let patches = processor.most_patches();
+    let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
+    sight.tower.workspace_bytes(ops, patches).saturating_add(own)
+}
+
+/// The file with the key of hashes, beside prefixes on disk: their contents have these hashes.
+const KEY_FILE: &str = "pictures.key";
+
+/// The pictures of living requests, by a hash whose key nobody outside knows: whoever can find two pictures with one
+/// hash could have another's answered for his own.
+pub(crate) struct KnownPictures {
+    key: [u64; 2],
+    /// Other vectors come of another tower, or of pictures that are prepared in another way.
+    maker: u64,
+    living: Mutex<HashMap<u64, Weak<Picture>>>,
+    pub decoding: Mutex<()>,
+}
+
+impl KnownPictures {
+    /// `folder`: that of prefixes on disk, if there is one. Without a key in a file there, its prefixes with pictures are
+    /// not found by later processes.
+    fn new(folder: Option<&str>, maker: u64) -> Self {
+        let key = folder.and_then(|folder| kept_key(Path::new(folder))).unwrap_or_else(random_key);
+        Self { key, maker, living: Mutex::default(), decoding: Mutex::default() }
+    }
+
+    pub(crate) fn hash(&self, picture: &api::Picture) -> u64 {
+        let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
+        let (size, bytes) = match picture {
+            api::Picture::Encoded(bytes) => ([0, 0], bytes),
+            api::Picture::Pixels { width, height, rgb } => ([*width, *height], rgb),
+        };
+        hash.write_u64(self.maker);
+        size.into_iter().for_each(|side| hash.write_u32(side));
+        hash.write(bytes);
+        hash.finish()
+    }
+
+    /// The picture of a living request with this hash.
+    pub(crate) fn find(&self, hash: u64) -> Option<Arc<Picture>> {
+        self.living.lock().get(&hash)?.upgrade()
+    }
+
+    pub(crate) fn add(&self, hash: u64, picture: &Arc<Picture>) {
+        let mut living = self.living.lock();
+        if living.len() == living.capacity() {
+            living.retain(|_, picture| picture.strong_count() > 0);
+        }
+        // Without memory for it, the picture is only not found.
+        if living.try_reserve(1).is_ok() {
+            living.insert(hash, Arc::downgrade(picture));
+        }
+    }
+}
+
+/// Numbers that the system drew for this process.
+fn random_key() -> [u64; 2] {
+    [0; 2].map(|_: u64| RandomState::new().build_hasher().finish())
+}
+
+/// The key of the folder's file, which is made if there is none.
+fn kept_key(folder: &Path) -> Option<[u64; 2]> {
+    let path = folder.join(KEY_FILE);
+    let read = || {
+        let bytes: [u8; 16] = std::fs::read(&path).ok()?.try_into().ok()?;
+        let (halves, _) = bytes.as_chunks::<8>();
+        Some([0, 1].map(|half| u64::from_le_bytes(halves[half])))
+    };
+    read().or_else(|| {
+        std::fs::create_dir_all(folder).ok()?;
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        if let Ok(mut file) = options.open(&path) {
+            let key = random_key().map(u64::to_le_bytes).concat();
+            file.write_all(&key).ok()?;
+        }
+        // Another process may have made it.
+        read()
+    })
+}

@@ -1,0 +1,146 @@
+//! Vision towers, one for all families: pictures' patches become vectors that stand in the place of tokens' embeddings.
+//! A picture's patches see each other in both directions, and nothing is kept after a run.
+//!
+//! A tower is a list of programs: the embedding of patches, a program for each layer, and the projector. Between two of
+//! them only the patches' hidden states are alive, so a run may stop there, and go on after other passes.
+
+mod config;
+pub(super) mod family;
+mod grids;
+mod run;
+
+pub(super) use config::{Embedding, TowerConfig};
+pub use run::TowerRun;
+
+use super::Facts;
+use crate::base::Result;
+use crate::ops::pass::{Program, Ropes};
+use crate::ops::{Distinct, Extent, OpSet, step_bytes};
+use crate::picture::{Grid, Processor};
+use xxhash_rust::xxh64::Xxh64;
+
+/// A loaded tower.
+pub struct Tower {
+    config: TowerConfig,
+    /// That of patches first, then the layers', then that of soft tokens.
+    programs: Vec<Program>,
+    ropes: Vec<Ropes>,
+    processor: Processor,
+    facts: Facts,
+}
+
+impl Tower {
+    /// `programs` run what `config` says. `other_bytes` is the number of other bytes in its files.
+    pub(super) fn new(
+        config: TowerConfig,
+        programs: Vec<Program>,
+        processor: Processor,
+        other_bytes: u64,
+    ) -> Self {
+        let ropes = vec![Ropes { rope: config.rope(), long: None }];
+        let mut tower = Self { config, programs, ropes, processor, facts: Facts::default() };
+        tower.facts = facts(&tower, other_bytes);
+        tower
+    }
+
+    /// Facts about it. `context_length` and `vocab_size` are 0.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// Elements of a soft token: the hidden size of the language model.
+    pub fn width(&self) -> usize {
+        self.config.width
+    }
+
+    /// Elements of a patch: three colors of each frame's pixels.
+    pub fn patch_len(&self) -> usize {
+        self.config.patch_len()
+    }
+
+    /// The number of soft tokens that patches of a grid become.
+    pub fn soft_tokens(&self, grid: Grid) -> usize {
+        grid.rows as usize * grid.cols as usize / self.config.group()
+    }
+
+    /// How its pictures are prepared. Its rows are as long as this tower's patches.
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
+    /// The token that prompts of the model's own processor have for a soft token. `None`: the files do not say it.
+    pub fn token(&self) -> Option<u32> {
+        self.config.token
+    }
+
+    /// The programs that together have all operations and weights.
+    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.programs.iter()
+    }
+
+    /// A number that other towers do not have: a hash of the beginnings of all weights.
+    pub fn fingerprint(&self) -> u64 {
+        const PART: usize = 4096;
+        let mut hash = Xxh64::new(0);
+        let mut weights = Distinct::default();
+        self.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
+        for matrix in weights.matrices {
+            let sizes = [matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64];
+            hash.update(&sizes.map(u64::to_le_bytes).concat());
+            hash.update(&matrix.data[..matrix.data.len().min(PART)]);
+        }
+        for vector in weights.vectors {
+            vector.iter().take(PART / 4).for_each(|x| hash.update(&x.to_le_bytes()));
+        }
+        hash.digest()
+    }
+
+    /// Upper bound of the bytes that a run of `patches` patches takes, with those that it keeps between two programs.
+    pub fn workspace_bytes(&self, ops: &dyn OpSet, patches: usize) -> usize {
+        let c = &self.config;
+        let bytes = |(at, program): (usize, &Program)| {
+            let last = at + 1 == self.programs.len();
+            let rows = if last { patches.div_ceil(c.group()) } else { patches };
+            let extent = Extent { rows, logits: 0, context: patches };
+            step_bytes([program].into_iter(), ops, extent, &self.ropes, 0)
+        };
+        let most = self.programs.iter().enumerate().map(bytes).max().unwrap_or(0);
+        let kept = 4 * (c.patch_len().max(c.hidden) + c.hidden.max(c.width)) + self.row_bytes();
+        patches.saturating_mul(kept).saturating_add(most)
+    }
+
+    /// Runs pictures: patches `[sum of the grids' patches, patch_len]`, as `processor` makes them, and a grid for each
+    /// part that is seen by itself. Appends the soft tokens of all, `[soft tokens, width]`, to `out`. A picture's
+    /// have the same bits in any company. Calls `stop` between layers; true ends it with `Status::Cancelled`.
+    /// `InvalidArgument` for patches that do not fit their grids, `OutOfMemory`.
+    pub fn forward(
+        &self,
+        ops: &dyn OpSet,
+        pictures: &[(&[f32], &[Grid])],
+        stop: &mut dyn FnMut() -> bool,
+        out: &mut Vec<f32>,
+    ) -> Result<()> {
+        let mut run = self.begin(pictures)?;
+        while self.advance(&mut run, ops, stop)? {}
+        self.append(run, out)
+    }
+}
+
+fn facts(tower: &Tower, other_bytes: u64) -> Facts {
+    let c = &tower.config;
+    let mut weights = Distinct::default();
+    tower.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
+    let Distinct { matrices, vectors, .. } = weights;
+    Facts {
+        architecture: c.family.gguf.to_owned(),
+        name: c.name.clone(),
+        layers: c.layers,
+        hidden_size: c.hidden,
+        heads: c.attention.heads,
+        kv_heads: c.attention.kv_heads,
+        head_dim: c.attention.head_dim,
+        ffn_size: c.ffn,
+        encodes: true,
+        ..Facts::of_weights(matrices.into_iter(), vectors.into_iter(), other_bytes)
+    }
+}
