@@ -1460,8 +1460,8 @@ struct bn_model_info {
     float repetition_penalty;
     /** 1 if it sees pictures. */
     int32_t sees;
-    /** The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
-     * sees none. */
+    /** The most vectors of a picture by the model's own bound, without the tokens between them.
+     * 0: it sees none. */
     uint32_t picture_tokens;
 };
 

@@ -1256,8 +1256,8 @@ pub struct bn_model_info {
     pub repetition_penalty: f32,
     /// 1 if it sees pictures.
     pub sees: i32,
-    /// The most vectors of a picture by the model's own bound, without the tokens between them. 0: it
-    /// sees none.
+    /// The most vectors of a picture by the model's own bound, without the tokens between them.
+    /// 0: it sees none.
     pub picture_tokens: u32,
 }
 
