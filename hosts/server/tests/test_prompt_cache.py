@@ -1,5 +1,4 @@
 """Prefixes on disk: two servers on one folder at the same time, one after the other, and after SIGKILL."""
-import os
 import random
 import tempfile
 import threading
