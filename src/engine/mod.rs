@@ -16,4 +16,4 @@ mod watch;
 mod simulation;
 
 pub use handle::loading::open_model;
-pub use handle::{Engine, MAX_OPTIONS, MAX_QUESTIONS, in_batch};
+pub use handle::{Engine, MAX_OPTIONS, MAX_PICTURES, MAX_QUESTIONS, in_batch};

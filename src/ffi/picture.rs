@@ -2,6 +2,7 @@
 
 use super::guard;
 use crate::base::{Error, Result, reserve};
+use crate::engine::MAX_PICTURES;
 use crate::engine::api::Picture;
 use std::borrow::Cow;
 
@@ -50,12 +51,14 @@ impl bn_picture {
     }
 }
 
+const _: () = assert!(BN_MAX_PICTURES as usize == MAX_PICTURES);
+
 /// The pictures of a request.
 ///
 /// # Safety
 /// `from` is NULL or points to `count` structs whose pointers are as the fields say, for `'a`.
 pub(super) unsafe fn pictures<'a>(from: *const bn_picture, count: usize) -> Result<Vec<Picture<'a>>> {
-    guard::count("pictures", count, BN_MAX_PICTURES as usize)?;
+    guard::count("pictures", count, MAX_PICTURES)?;
     // SAFETY: the caller's promise.
     let from = unsafe { guard::slice("pictures", from, count) }?;
     let mut all = Vec::new();

@@ -217,9 +217,8 @@ fn states(forward: &Program, hidden: usize) -> StateShape {
 
 fn facts_of(decoder: &Decoder, other_bytes: u64) -> Result<Facts> {
     let Decoder { config, score, .. } = decoder;
-    let mut weights = Distinct::default();
-    decoder.programs().into_iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
-    let Distinct { matrices, vectors, .. } = weights;
+    let weights = decoder.programs().into_iter().flat_map(Program::weights);
+    let Distinct { matrices, vectors, .. } = weights.collect();
     let columns = decoder.forward.products().filter_map(|product| product.weights.columns.as_ref());
     let copied: u64 = columns.map(|columns| Columns::bytes(columns.rows, columns.cols) as u64).sum();
     let rows = score.iter().flat_map(|score| [&*score.rows, &*score.bias]);

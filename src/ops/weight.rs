@@ -66,6 +66,14 @@ pub struct Distinct<'a> {
     seen: HashSet<*const u8>,
 }
 
+impl<'a> FromIterator<Weight<'a>> for Distinct<'a> {
+    fn from_iter<I: IntoIterator<Item = Weight<'a>>>(weights: I) -> Self {
+        let mut distinct = Self::default();
+        weights.into_iter().for_each(|weight| distinct.add(weight));
+        distinct
+    }
+}
+
 impl<'a> Distinct<'a> {
     pub fn add(&mut self, weight: Weight<'a>) {
         let Self { matrices, vectors, seen } = self;

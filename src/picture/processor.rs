@@ -131,22 +131,6 @@ impl Plan {
         self.grids.iter().map(Grid::patches).sum()
     }
 
-    /// At least the bytes that `prepare` takes besides the rows.
-    pub fn workspace_bytes(&self) -> usize {
-        let area = |width: u32, height: u32| width as usize * height as usize * 3;
-        let size = |n: usize| match n {
-            0 => self.source,
-            n => (self.images[n - 1].width, self.images[n - 1].height),
-        };
-        let kept: usize = self.images.iter().map(|image| area(image.width, image.height)).sum();
-        // A resize narrows its source first, and has tables of its weights.
-        let passing = self.images.iter().map(|image| {
-            let (width, height) = size(image.of);
-            area(image.width, height) + 128 * (width + height + image.width + image.height) as usize
-        });
-        kept + passing.max().unwrap_or(0)
-    }
-
     /// Number of soft tokens.
     pub fn vectors(&self) -> usize {
         let of = |piece: &Piece| match piece {

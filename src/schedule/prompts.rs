@@ -73,21 +73,21 @@ impl Scheduler {
 
     /// Nanoseconds that prompts, or drafts, may add to a step whose decode rows take `decode` ns.
     pub(super) fn prompts_ns(&self, decode: f64) -> f64 {
+        (self.target_ns() - decode).max(FLOOR * decode)
+    }
+
+    /// Nanoseconds that a step with decode rows should take at most.
+    fn target_ns(&self) -> f64 {
         let target = match self.config.target_itl_ns {
             0 => self.config.max_step_ns,
             ns => ns.min(self.config.max_step_ns),
         };
-        (target as f64 * OF_TARGET - decode).max(FLOOR * decode)
+        target as f64 * OF_TARGET
     }
 
     /// Nanoseconds that other work than `plan` may add to its step; `None` if no sequence decodes in it.
     pub fn time_beside(&self, plan: &Plan) -> Option<f64> {
-        let target = match self.config.target_itl_ns {
-            0 => self.config.max_step_ns,
-            ns => ns.min(self.config.max_step_ns),
-        };
-        let left = || (target as f64 * OF_TARGET - self.step_time.predict(plan.work)).max(0.0);
-        (plan.decode_rows > 0).then(left)
+        (plan.decode_rows > 0).then(|| (self.target_ns() - self.step_time.predict(plan.work)).max(0.0))
     }
 
     /// Predicted nanoseconds to the first token of a waiting sequence if it were admitted now, with `cached`

@@ -61,7 +61,7 @@ pub(super) struct Core {
     scheduler: Scheduler,
     sampling: Sampling,
     drafting: Drafting,
-    sight: Sight,
+    looking: Looking,
     sequences: Sequences,
     deadlines: Deadlines,
     idle: Idle,
@@ -142,7 +142,7 @@ impl Core {
             scheduler,
             sampling,
             drafting,
-            sight: Sight::default(),
+            looking: Looking::default(),
             sequences,
             deadlines: Deadlines::default(),
             idle,
@@ -589,7 +589,7 @@ use disk::Tier;
 use drafts::Drafting;
 use end::{all_ended, seqs_of};
 use idle::{Idle, Released};
-use pictures::Sight;
+use pictures::Looking;
 use sampling::{Draw, Sampling, draw_there};
 use sequences::Sequences;
 use states::push_state;

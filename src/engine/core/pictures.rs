@@ -11,7 +11,7 @@ const ALONE_NS: f64 = 1e8;
 
 /// The pictures that an engine thread works on.
 #[derive(Default)]
-pub(super) struct Sight {
+pub(super) struct Looking {
     /// Sequences of a step whose pictures are not ready, and the positions that were planned.
     waiting: Vec<(SeqId, Range<u32>)>,
     /// The picture that the tower is at.
@@ -24,7 +24,7 @@ impl Core {
     pub(super) fn look_at_pictures(&mut self, plan: &mut Plan) {
         let shared = self.shared.clone();
         let Some(eyes) = &shared.eyes else { return };
-        let mut waiting = std::mem::take(&mut self.sight.waiting);
+        let mut waiting = std::mem::take(&mut self.looking.waiting);
         waiting.clear();
         plan.retain(|entry| {
             let range = entry.start..entry.start + entry.known();
@@ -37,7 +37,7 @@ impl Core {
             let until = now_ns().saturating_add(room as u64);
             self.look(eyes, &waiting, until);
         }
-        self.sight.waiting = waiting;
+        self.looking.waiting = waiting;
     }
 
     /// The next picture that a sequence needs for positions in `range`.
@@ -48,7 +48,7 @@ impl Core {
     fn look(&mut self, eyes: &Eyes, waiting: &[(SeqId, Range<u32>)], until: u64) {
         // What is begun is finished first: prompts that come later may stand before its own.
         let begun = |core: &Self, (seq, range): &&(SeqId, Range<u32>)| {
-            let at = core.sight.at.as_ref().map(|(picture, _)| Arc::as_ptr(picture));
+            let at = core.looking.at.as_ref().map(|(picture, _)| Arc::as_ptr(picture));
             at.is_some() && core.unseen(*seq, range).as_ref().map(Arc::as_ptr) == at
         };
         let first = waiting.iter().find(|entry| begun(self, entry));
@@ -59,7 +59,7 @@ impl Core {
                     // The request ends before the next step.
                     Err(error) if error.status == Status::Cancelled => break,
                     Err(error) => {
-                        self.sight.at = None;
+                        self.looking.at = None;
                         self.fail(*seq, error);
                         break;
                     }
@@ -73,9 +73,9 @@ impl Core {
 
     /// Runs the tower's next layer for a picture of the sequence. `Cancelled` if its request has ended.
     fn see(&mut self, eyes: &Eyes, seq: SeqId, picture: &Arc<Picture>) -> Result<()> {
-        let Self { sight, backend, shared, number, sequences, .. } = self;
+        let Self { looking, backend, shared, number, sequences, .. } = self;
         let tower = &eyes.sight.tower;
-        let (_, run) = match &mut sight.at {
+        let (_, run) = match &mut looking.at {
             Some((at, run)) if Arc::ptr_eq(at, picture) => (at, run),
             at => {
                 let begin = |patches: &[f32]| tower.begin(&[(patches, &picture.plan.grids)]);
@@ -90,7 +90,7 @@ impl Core {
             return Ok(());
         }
         let mut vectors = Vec::new();
-        if let Some((picture, run)) = sight.at.take() {
+        if let Some((picture, run)) = looking.at.take() {
             tower.append(run, &mut vectors)?;
             picture.see(vectors);
         }
@@ -99,7 +99,7 @@ impl Core {
 
     /// Frees what the tower holds of a picture that no request waits for.
     pub(super) fn look_away(&mut self) {
-        self.sight.at.take_if(|(picture, _)| Arc::strong_count(picture) == 1);
+        self.looking.at.take_if(|(picture, _)| Arc::strong_count(picture) == 1);
     }
 }
 

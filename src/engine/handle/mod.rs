@@ -491,6 +491,7 @@ mod power;
 mod questions;
 mod submit;
 use adapters::Scratch;
+pub use pictures::MAX_PICTURES;
 pub use questions::{MAX_OPTIONS, MAX_QUESTIONS};
 pub use submit::in_batch;
 #[cfg(test)]

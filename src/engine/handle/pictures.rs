@@ -18,7 +18,7 @@ use std::sync::Arc;
 const LIMITS: Limits = Limits { bytes: 64 << 20, side: 1 << 14, pixels: 1 << 25 };
 
 /// The most pictures of a request.
-const MOST: usize = 1024;
+pub const MAX_PICTURES: usize = 1024;
 
 impl Eyes {
     /// `InvalidArgument` for a picture beyond the bounds of pictures or of `picture_tokens`.
@@ -49,12 +49,11 @@ impl Eyes {
     }
 
     /// The picture of a living request, or a new one.
-    fn take(&self, picture: &Picture) -> Result<Arc<pictures::Picture>> {
+    fn take(&self, picture: &Picture, plan: Plan) -> Result<Arc<pictures::Picture>> {
         let hash = self.known.hash(picture);
         if let Some(known) = self.known.find(hash) {
             return Ok(known);
         }
-        let plan = self.plan(picture)?;
         // One at a time: it may take `LIMITS.memory()` bytes.
         let _one = self.known.decoding.lock();
         let pixels = match picture {
@@ -90,28 +89,28 @@ impl RequestLimits<'_> {
             error.message = format!("picture {at}: {}", error.message);
             error
         };
-        if given.len() > MOST {
-            return Err(Error::invalid(format!("{} pictures; a request has at most {MOST}", given.len())));
+        let count = given.len();
+        if count > MAX_PICTURES {
+            return Err(Error::invalid(format!("{count} pictures; a request has at most {MAX_PICTURES}")));
         }
+        let (mut plans, mut taken) = (Vec::new(), Vec::new());
+        reserve(&mut plans, count, "pictures")?;
+        reserve(&mut taken, count, "pictures")?;
         let (mut all, mut bytes, patch_len) = (0, 0_u64, eyes.processor.patch_len());
         for (at, picture) in given.iter().enumerate() {
             let plan = eyes.plan(picture).map_err(|error| named(at, error))?;
             all += plan.vectors();
             bytes = bytes.saturating_add(pictures::bytes(&plan, patch_len, self.hidden_size));
+            plans.push(plan);
         }
         self.fits(all, all, "vectors of pictures")?;
         if bytes > self.room {
-            let message = format!(
-                "{} pictures take {bytes} bytes, and requests have {} together",
-                given.len(),
-                self.room
-            );
+            let message =
+                format!("{count} pictures take {bytes} bytes, and requests have {} together", self.room);
             return Err(Error::new(Status::MemoryLimit, message));
         }
-        let mut taken = Vec::new();
-        reserve(&mut taken, given.len(), "pictures")?;
-        for (at, picture) in given.iter().enumerate() {
-            taken.push(eyes.take(picture).map_err(|error| named(at, error))?);
+        for (at, (picture, plan)) in given.iter().zip(plans).enumerate() {
+            taken.push(eyes.take(picture, plan).map_err(|error| named(at, error))?);
         }
         Ok(taken)
     }

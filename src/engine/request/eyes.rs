@@ -30,18 +30,29 @@ impl Eyes {
     /// `None`: pictures are refused.
     pub(crate) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
         let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
-        let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
-        let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
-        let known = KnownPictures::new(config.cache_path.as_deref(), maker);
+        let processor = bounded(config, sight);
+        let known = match config.cache_path.as_deref().and_then(|folder| kept_key(Path::new(folder))) {
+            Some(key) => {
+                let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
+                KnownPictures::new(key, maker)
+            }
+            // Nothing that this engine has not made is found.
+            None => KnownPictures::new(random_key(), 0),
+        };
         let (most_tokens, most_patches) = (config.picture_tokens, processor.most_patches());
         Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, known })
     }
 }
 
+/// The model's processor, for pictures as large as the engine takes them.
+fn bounded(config: &EngineConfig, sight: &Sight) -> Processor {
+    sight.tower.processor().clone().bounded(config.picture_tokens as u32)
+}
+
 /// Upper bound of scratch bytes for a picture, on the CPU.
 pub(crate) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
     let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
-    let processor = sight.tower.processor().clone().bounded(config.picture_tokens as u32);
+    let processor = bounded(config, sight);
     let patches = processor.most_patches();
     let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
     sight.tower.workspace_bytes(ops, patches).saturating_add(own)
@@ -61,10 +72,7 @@ pub(crate) struct KnownPictures {
 }
 
 impl KnownPictures {
-    /// `folder`: that of prefixes on disk, if there is one. Without a key in a file there, its prefixes with pictures are
-    /// not found by later processes.
-    fn new(folder: Option<&str>, maker: u64) -> Self {
-        let key = folder.and_then(|folder| kept_key(Path::new(folder))).unwrap_or_else(random_key);
+    fn new(key: [u64; 2], maker: u64) -> Self {
         Self { key, maker, living: Mutex::default(), decoding: Mutex::default() }
     }
 
@@ -102,7 +110,8 @@ fn random_key() -> [u64; 2] {
     [0; 2].map(|_: u64| RandomState::new().build_hasher().finish())
 }
 
-/// The key of the folder's file, which is made if there is none.
+/// The key of the file in the folder of prefixes on disk, which is made if there is none. Without one, prefixes with pictures
+/// are not found by later processes.
 fn kept_key(folder: &Path) -> Option<[u64; 2]> {
     let path = folder.join(KEY_FILE);
     let read = || {

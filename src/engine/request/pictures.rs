@@ -34,15 +34,6 @@ impl Picture {
         let _ = self.vectors.set(vectors);
         *self.patches.lock() = Vec::new();
     }
-
-    /// Number of positions that it takes with its vectors.
-    fn positions(&self) -> usize {
-        let of = |piece: &Piece| match piece {
-            Piece::Text(_) => 0,
-            Piece::Vectors { rows, cols } => *rows as usize * *cols as usize,
-        };
-        self.plan.pieces.iter().map(of).sum()
-    }
 }
 
 /// Bytes of a picture's patches and vectors.
@@ -61,12 +52,9 @@ pub(crate) fn misplaced(places: usize, pictures: usize) -> Error {
 
 /// Number of positions of a plan's pieces.
 pub(crate) fn positions(plan: &Plan, tokens: Tokens) -> Result<usize> {
-    plan.pieces.iter().try_fold(0, |sum, piece| {
-        Ok(sum
-            + match piece {
-                Piece::Text(text) => tokens(text)?.len(),
-                Piece::Vectors { rows, cols } => *rows as usize * *cols as usize,
-            })
+    plan.pieces.iter().try_fold(plan.vectors(), |sum, piece| match piece {
+        Piece::Text(text) => Ok(sum + tokens(text)?.len()),
+        Piece::Vectors { .. } => Ok(sum),
     })
 }
 
@@ -111,7 +99,7 @@ impl Pictures {
     ) -> Result<(Vec<u32>, Self)> {
         let own = |picture: usize| pictures[picture].plan.pieces.iter().map(move |piece| (picture, piece));
         let mut pieces = (0..pictures.len()).flat_map(own).peekable();
-        let more = pictures.iter().map(|picture| picture.positions()).sum::<usize>();
+        let more = pictures.iter().map(|picture| picture.plan.vectors()).sum::<usize>();
         let found = ids.iter().filter(|id| **id == placeholder).count();
         let wanted = match spread {
             Some(_) => pictures.len(),
@@ -204,7 +192,7 @@ impl Pictures {
             let Some(vectors) = picture.vectors.get() else {
                 return Err(Error::internal("rows of a picture before the tower has seen it"));
             };
-            let hidden = vectors.len() / picture.positions().max(1);
+            let hidden = vectors.len() / picture.plan.vectors().max(1);
             let first = (span.first + from - span.at) as usize;
             let taken = &vectors[first * hidden..(first + (to - from) as usize) * hidden];
             reserve(&mut batch.vectors, taken.len(), "a step's pictures")?;
@@ -291,7 +279,7 @@ mod tests {
         let mut batch = RaggedBatch::default();
         assert!(pictures.fill(0..3, 0, &mut batch).is_err());
         for (n, picture) in pictures.pictures.iter().enumerate() {
-            picture.see((0..picture.positions() * 2).map(|at| (100 * n + at) as f32).collect());
+            picture.see((0..picture.plan.vectors() * 2).map(|at| (100 * n + at) as f32).collect());
         }
         assert!(pictures.unseen(0..15).is_none());
         pictures.fill(2..4, 10, &mut batch).unwrap();

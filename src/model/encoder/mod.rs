@@ -117,9 +117,8 @@ impl Model for Encoder {
 
 fn facts(encoder: &Encoder, other_bytes: u64) -> Facts {
     let (c, heads) = (&encoder.config, &encoder.heads);
-    let mut weights = Distinct::default();
-    encoder.programs().into_iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
-    let Distinct { matrices, vectors, .. } = weights;
+    let weights = encoder.programs().into_iter().flat_map(Program::weights);
+    let Distinct { matrices, vectors, .. } = weights.collect();
     Facts {
         architecture: c.architecture.clone(),
         name: c.name.clone(),

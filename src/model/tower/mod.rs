@@ -82,8 +82,7 @@ impl Tower {
     pub fn fingerprint(&self) -> u64 {
         const PART: usize = 4096;
         let mut hash = Xxh64::new(0);
-        let mut weights = Distinct::default();
-        self.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
+        let weights: Distinct = self.programs().flat_map(Program::weights).collect();
         for matrix in weights.matrices {
             let sizes = [matrix.rows as u64, matrix.cols as u64, matrix.dtype as u64];
             hash.update(&sizes.map(u64::to_le_bytes).concat());
@@ -128,9 +127,7 @@ impl Tower {
 
 fn facts(tower: &Tower, other_bytes: u64) -> Facts {
     let c = &tower.config;
-    let mut weights = Distinct::default();
-    tower.programs.iter().flat_map(Program::weights).for_each(|weight| weights.add(weight));
-    let Distinct { matrices, vectors, .. } = weights;
+    let Distinct { matrices, vectors, .. } = tower.programs().flat_map(Program::weights).collect();
     Facts {
         architecture: c.family.gguf.to_owned(),
         name: c.name.clone(),

@@ -59,15 +59,15 @@ fn picture(at: At, part: &Json) -> Result<PictureSource> {
         Json::Map(_) => (format!("{at}.image_url.url"), value.get("url")),
         url => (format!("{at}.image_url"), Some(url)),
     });
-    let url = match named {
+    let (at, url) = match named {
         None if part.get("type").and_then(Json::as_str) == Some("image") => {
             return Ok(PictureSource::Request);
         }
         None => return Err(wrong(&format_args!("{at}.image_url"), "is missing")),
         Some((at, None)) => return Err(wrong(&at, "is missing")),
-        Some((at, Some(url))) => (at.clone(), text(&at, url)?),
+        Some((at, Some(url))) => (at, url),
     };
-    let (at, url) = url;
+    let url = text(&at, url)?;
     // RFC 2397. Its parameters are left out: the bytes say what they are.
     let data = url.strip_prefix("data:").and_then(|rest| rest.split_once(','));
     let Some((_, data)) = data.filter(|(head, _)| head.ends_with(";base64")) else {
