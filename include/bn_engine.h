@@ -821,7 +821,8 @@ struct bn_decision_option {
 /** A picture, as a file's bytes or as pixels. */
 struct bn_picture {
     /** A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
-     * of red, green and blue for each pixel, line by line from the top. */
+     * of red, green and blue for each pixel, line by line from the top. At most 64 MiB for a file,
+     * 16384 pixels a side, and 33554432 in all. */
     const uint8_t *data;
     /** Bytes at `data`. */
     size_t data_len;
@@ -1001,7 +1002,8 @@ struct bn_request_params {
     /** Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
      * prompt. A conversation has a place for each part `{"type": "image"}`; a text with
      * `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
-     * stand for a picture. Copied. */
+     * stand for a picture. `bn_submit` decodes them, on its caller's thread, and then needs them no
+     * longer. `BN_ERR_UNSUPPORTED` if the engine sees none. */
     const bn_picture *pictures;
     /** At most `BN_MAX_PICTURES`. */
     size_t pictures_count;
@@ -1458,7 +1460,7 @@ struct bn_model_info {
     float min_p;
     /** Recommended. */
     float repetition_penalty;
-    /** 1 if it sees pictures. */
+    /** 1 if it sees pictures, on the CPU. */
     int32_t sees;
     /** The most vectors of a picture by the model's own bound, without the tokens between them.
      * 0: it sees none. */

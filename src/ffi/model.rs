@@ -273,7 +273,7 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
-    /// 1 if it sees pictures.
+    /// 1 if it sees pictures, on the CPU.
     pub sees: i32,
     /// The most vectors of a picture by the model's own bound, without the tokens between them.
     /// 0: it sees none.

@@ -14,7 +14,8 @@ pub const BN_MAX_PICTURES: u32 = 1024;
 #[derive(Clone, Copy)]
 pub struct bn_picture {
     /// A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
-    /// of red, green and blue for each pixel, line by line from the top.
+    /// of red, green and blue for each pixel, line by line from the top. At most 64 MiB for a file,
+    /// 16384 pixels a side, and 33554432 in all.
     pub data: *const u8,
     /// Bytes at `data`.
     pub data_len: usize,

@@ -199,7 +199,8 @@ pub struct bn_request_params {
     /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
     /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
     /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
-    /// stand for a picture. Copied.
+    /// stand for a picture. `bn_submit` decodes them, on its caller's thread, and then needs them no
+    /// longer. `BN_ERR_UNSUPPORTED` if the engine sees none.
     pub pictures: *const bn_picture,
     /// At most `BN_MAX_PICTURES`.
     pub pictures_count: usize,

@@ -719,7 +719,8 @@ pub const BN_MAX_PICTURES: u32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct bn_picture {
     /// A PNG, a JPEG, a WebP or a GIF, whose first frame counts. With `width` and `height`: bytes
-    /// of red, green and blue for each pixel, line by line from the top.
+    /// of red, green and blue for each pixel, line by line from the top. At most 64 MiB for a file,
+    /// 16384 pixels a side, and 33554432 in all.
     pub data: *const u8,
     /// Bytes at `data`.
     pub data_len: usize,
@@ -910,7 +911,8 @@ pub struct bn_request_params {
     /// Pictures, for models that see (`bn_model_info.sees`), in the order of their places in the
     /// prompt. A conversation has a place for each part `{"type": "image"}`; a text with
     /// `BN_REQUEST_PARSE_SPECIAL` and `prompt_tokens` have one for each of the model's tokens that
-    /// stand for a picture. Copied.
+    /// stand for a picture. `bn_submit` decodes them, on its caller's thread, and then needs them no
+    /// longer. `BN_ERR_UNSUPPORTED` if the engine sees none.
     pub pictures: *const bn_picture,
     /// At most `BN_MAX_PICTURES`.
     pub pictures_count: usize,
@@ -1254,7 +1256,7 @@ pub struct bn_model_info {
     pub min_p: f32,
     /// Recommended.
     pub repetition_penalty: f32,
-    /// 1 if it sees pictures.
+    /// 1 if it sees pictures, on the CPU.
     pub sees: i32,
     /// The most vectors of a picture by the model's own bound, without the tokens between them.
     /// 0: it sees none.
