@@ -1029,8 +1029,8 @@ bn_status bn_request_params_init(bn_request_params *params, uint32_t struct_size
  *
  * @return `BN_ERR_UNSUPPORTED`: the model lacks a tokenizer or chat template for what is asked;
  * `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the constraint was not compiled
- * within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`;
- * `BN_ERR_ENGINE_DEAD`. */
+ * within `timeout_ms`, or ten seconds, or others' pictures were read until the request's time
+ * was up; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_submit(bn_engine *engine, const bn_request_params *params, bn_request *out,
     bn_error *error);
 

@@ -1,7 +1,8 @@
 //! The rows that a tower takes.
 
 use super::processor::{Family, Grid, Plan, Processor};
-use super::{Pixels, resize};
+use super::resize::memory;
+use super::{Filter, Pixels, resize};
 use crate::base::{Error, Result, reserve};
 
 /// The order of a patch's values.
@@ -10,6 +11,21 @@ enum Layout {
     Planes { frames: usize },
     /// [row, column, channel]
     Pixels,
+}
+
+impl Plan {
+    /// Bytes that `Processor::prepare` with this filter takes at most, the picture's pixels included, without the
+    /// patches.
+    pub fn memory(&self, filter: Filter) -> u64 {
+        let size = |image: usize| match image.checked_sub(1).map(|n| &self.images[n]) {
+            Some(image) => (image.width, image.height),
+            None => self.source,
+        };
+        let bytes = |image: usize| u64::from(size(image).0) * u64::from(size(image).1) * 3;
+        let own: u64 = (0..=self.images.len()).map(bytes).sum();
+        let resized = self.images.iter().map(|to| memory(filter, size(to.of), (to.width, to.height)));
+        own + resized.max().unwrap_or(0)
+    }
 }
 
 impl Processor {

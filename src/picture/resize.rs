@@ -77,7 +77,7 @@ impl Axis {
     fn new(filter: Filter, from: usize, to: usize) -> Result<Self> {
         let scale = from as f64 / to as f64;
         let support = filter.support() * scale.max(1.0);
-        let stride = support.ceil() as usize * 2 + 1;
+        let stride = Self::stride(filter, scale);
         let (mut starts, mut counts) = (Vec::new(), Vec::new());
         let mut exact = Vec::new();
         reserve(&mut starts, to, "a resize")?;
@@ -108,6 +108,11 @@ impl Axis {
         let unit = f64::from(1u32 << bits);
         weights.extend(exact.iter().map(|weight| (weight * unit + 0.5f64.copysign(*weight)) as i16));
         Ok(Self { starts, counts, weights, stride, bits })
+    }
+
+    /// Number of weights of an output pixel.
+    fn stride(filter: Filter, scale: f64) -> usize {
+        (filter.support() * scale.max(1.0)).ceil() as usize * 2 + 1
     }
 
     fn of(&self, n: usize) -> (usize, &[i16]) {
@@ -178,6 +183,16 @@ fn vertical(source: &[u8], width: usize, axis: &Axis, out: &mut [u8]) {
             *byte = one[0];
         }
     }
+}
+
+/// Bytes that `resize` takes besides its result, at most.
+pub(super) fn memory(filter: Filter, from: (u32, u32), to: (u32, u32)) -> u64 {
+    let axis = |from: u32, to: u32| {
+        let weights = u64::from(to) * Axis::stride(filter, f64::from(from) / f64::from(to)) as u64;
+        weights * (size_of::<f64>() + size_of::<i16>()) as u64 + u64::from(to) * 2 * size_of::<usize>() as u64
+    };
+    let narrowed = u64::from(to.0) * u64::from(from.1) * 3;
+    narrowed + axis(from.0, to.0).max(axis(from.1, to.1)) + u64::from(from.0) * LANES as u64
 }
 
 /// `pixels` with another size; a copy if it has that size already. `InvalidArgument` for an empty size, `OutOfMemory`.

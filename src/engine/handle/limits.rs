@@ -55,6 +55,8 @@ pub(super) struct RequestLimits<'a> {
     pub room: u64,
     /// None: it sees no pictures.
     pub eyes: Option<&'a Eyes>,
+    /// When the request's time is up: it waits no longer for its pictures.
+    pub until_ns: u64,
 }
 
 impl RequestLimits<'_> {

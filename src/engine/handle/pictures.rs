@@ -14,7 +14,8 @@ use std::iter::Peekable;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bounds on pictures from outside. The bytes of a file are bounded by its pixels.
+/// Bounds on pictures from outside. The bytes of a file are bounded by its pixels, and what decoding takes, as
+/// `docs/pictures.md` says, by `LIMITS.memory()`.
 const LIMITS: Limits = Limits { bytes: 64 << 20, side: 1 << 14, pixels: 1 << 25 };
 
 /// The most pictures of a request.
@@ -48,14 +49,21 @@ impl Eyes {
         pictures::positions(&self.plan(picture)?, tokens)
     }
 
-    /// The picture of a living request, or a new one.
-    fn take(&self, picture: &Picture, plan: Plan) -> Result<Arc<pictures::Picture>> {
+    /// The picture of a living request, or a new one. `TimedOut` if others are decoded until `until_ns`.
+    fn take(&self, picture: &Picture, plan: Plan, until_ns: u64) -> Result<Arc<pictures::Picture>> {
         let hash = self.known.hash(picture);
         if let Some(known) = self.known.find(hash) {
             return Ok(known);
         }
-        // One at a time: it may take `LIMITS.memory()` bytes.
-        let _one = self.known.decoding.lock();
+        let decoding = match picture {
+            Picture::Encoded(bytes) => picture::memory(bytes, &LIMITS)?,
+            Picture::Pixels { .. } => 0,
+        };
+        let _place = self.known.decoders.enter(decoding.max(plan.memory(self.processor.filter)), until_ns)?;
+        // Another thread may have decoded it meanwhile.
+        if let Some(known) = self.known.find(hash) {
+            return Ok(known);
+        }
         let pixels = match picture {
             Picture::Encoded(bytes) => picture::decode(bytes, &LIMITS)?,
             Picture::Pixels { width, height, rgb } => {
@@ -67,9 +75,7 @@ impl Eyes {
         };
         let mut patches = Vec::new();
         self.processor.prepare(&pixels, &plan, &mut patches)?;
-        let made = Arc::new(pictures::Picture::new(hash, plan, patches));
-        self.known.add(hash, &made);
-        Ok(made)
+        Ok(self.known.add(hash, Arc::new(pictures::Picture::new(hash, plan, patches))))
     }
 }
 
@@ -110,7 +116,7 @@ impl RequestLimits<'_> {
             return Err(Error::new(Status::MemoryLimit, message));
         }
         for (at, (picture, plan)) in given.iter().zip(plans).enumerate() {
-            taken.push(eyes.take(picture, plan).map_err(|error| named(at, error))?);
+            taken.push(eyes.take(picture, plan, self.until_ns).map_err(|error| named(at, error))?);
         }
         Ok(taken)
     }

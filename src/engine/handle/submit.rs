@@ -84,7 +84,8 @@ impl Engine {
             ms => ms,
         };
         let times = Times::new(now_ns(), timeout_ms, params.queue_timeout_ms);
-        let (facts, limits) = (self.facts(), self.limits(!params.generates()));
+        let until_ns = times.deadlines().min().unwrap_or(u64::MAX);
+        let (facts, limits) = (self.facts(), RequestLimits { until_ns, ..self.limits(!params.generates()) });
         params.adapter.as_ref().map_or(Ok(()), |adapted| self.check_adapter(adapted))?;
         let Prompted { ids: prompt, answer, grammar, looser, second, pictures, decider } =
             limits.prompt(params)?;
@@ -189,6 +190,7 @@ impl Engine {
             pair: pair.as_deref(),
             room: self.memory.for_requests(),
             eyes: self.shared.eyes.as_ref(),
+            until_ns: u64::MAX,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How an engine sees pictures, and those of its living requests by their hashes.
 
+use super::decoders::Decoders;
 use super::pictures::Picture;
 use crate::base::sync::Mutex;
 use crate::engine::api::{self, EngineConfig};
@@ -39,7 +40,7 @@ impl Eyes {
             // Nothing that this engine has not made is found.
             None => KnownPictures::new(random_key(), 0),
         };
-        let (most_tokens, most_patches) = (config.picture_tokens, processor.most_patches());
+        let (most_tokens, most_patches) = (config.picture_tokens, most_patches(config, &processor));
         Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, known })
     }
 }
@@ -49,13 +50,21 @@ fn bounded(config: &EngineConfig, sight: &Sight) -> Processor {
     sight.tower.processor().clone().bounded(config.picture_tokens as u32)
 }
 
-/// Upper bound of scratch bytes for a picture, on the CPU.
+/// The most patches of a picture that the engine takes.
+fn most_patches(config: &EngineConfig, processor: &Processor) -> usize {
+    let group = (processor.merge as usize).pow(2);
+    processor.most_patches().min((config.picture_tokens as usize).saturating_mul(group))
+}
+
+/// Upper bound of scratch bytes for a picture, on the CPU, and for the rows of pictures in a step.
 pub(crate) fn workspace_bytes(config: &EngineConfig, loaded: &Loaded, ops: &dyn OpSet) -> usize {
     let Some(sight) = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0) else { return 0 };
     let processor = bounded(config, sight);
-    let patches = processor.most_patches();
-    let own = patches.saturating_mul(processor.patch_len() * size_of::<f32>());
-    sight.tower.workspace_bytes(ops, patches).saturating_add(own)
+    let tower = sight.tower.workspace_bytes(ops, most_patches(config, &processor));
+    // Vectors and rotations of a batch. Lists grow to at most twice what they need.
+    let vector = size_of::<f32>() * loaded.model.facts().hidden_size + size_of::<u32>();
+    let rows = 2 * (vector + size_of::<[u32; 3]>()) * config.max_batch_tokens as usize;
+    tower.saturating_add(rows)
 }
 
 /// The file with the key of hashes, beside prefixes on disk: their contents have these hashes.
@@ -68,12 +77,12 @@ pub(crate) struct KnownPictures {
     /// Other vectors come of another tower, or of pictures that are prepared in another way.
     maker: u64,
     living: Mutex<HashMap<u64, Weak<Picture>>>,
-    pub decoding: Mutex<()>,
+    pub decoders: Decoders,
 }
 
 impl KnownPictures {
     fn new(key: [u64; 2], maker: u64) -> Self {
-        Self { key, maker, living: Mutex::default(), decoding: Mutex::default() }
+        Self { key, maker, living: Mutex::default(), decoders: Decoders::default() }
     }
 
     pub(crate) fn hash(&self, picture: &api::Picture) -> u64 {
@@ -88,20 +97,31 @@ impl KnownPictures {
         hash.finish()
     }
 
+    /// The number of pictures that requests or a tower hold.
+    #[cfg(test)]
+    pub(crate) fn living(&self) -> usize {
+        self.living.lock().values().filter(|picture| picture.strong_count() > 0).count()
+    }
+
     /// The picture of a living request with this hash.
     pub(crate) fn find(&self, hash: u64) -> Option<Arc<Picture>> {
         self.living.lock().get(&hash)?.upgrade()
     }
 
-    pub(crate) fn add(&self, hash: u64, picture: &Arc<Picture>) {
+    /// Adds a picture. Returns it, or the same one that another thread has added meanwhile.
+    pub(crate) fn add(&self, hash: u64, picture: Arc<Picture>) -> Arc<Picture> {
         let mut living = self.living.lock();
+        if let Some(other) = living.get(&hash).and_then(Weak::upgrade) {
+            return other;
+        }
         if living.len() == living.capacity() {
             living.retain(|_, picture| picture.strong_count() > 0);
         }
         // Without memory for it, the picture is only not found.
         if living.try_reserve(1).is_ok() {
-            living.insert(hash, Arc::downgrade(picture));
+            living.insert(hash, Arc::downgrade(&picture));
         }
+        picture
     }
 }
 

@@ -5,6 +5,7 @@ pub(super) mod account;
 pub(super) mod adapters;
 pub(super) mod answer;
 pub(super) mod decision;
+pub(super) mod decoders;
 pub(super) mod drawing;
 pub(super) mod embedding;
 pub(super) mod ending;

@@ -27,8 +27,8 @@ pub unsafe extern "C" fn bn_request_params_init(
 ///
 /// @return `BN_ERR_UNSUPPORTED`: the model lacks a tokenizer or chat template for what is asked;
 /// `BN_ERR_TOO_LONG`; `BN_ERR_QUEUE_FULL`; `BN_ERR_TIMED_OUT`: the constraint was not compiled
-/// within `timeout_ms`, or ten seconds; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`;
-/// `BN_ERR_ENGINE_DEAD`.
+/// within `timeout_ms`, or ten seconds, or others' pictures were read until the request's time
+/// was up; `BN_ERR_MEMORY_LIMIT`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_submit(
     engine: *mut bn_engine,

@@ -326,6 +326,7 @@ fn only_texts_to_embed_end_with_eos() {
         pair: None,
         room: u64::MAX,
         eyes: None,
+        until_ns: u64::MAX,
     };
     let ids = |prompt: Prompt, embedding: Option<EmbeddingParams>| {
         limits.prompt(&RequestParams { prompt, embedding, ..Default::default() }).map(|made| made.ids)
