@@ -62,7 +62,7 @@ impl Decoder {
         let (all, global) = (paging(&c.attention)?, self.other_shape().map(paging).transpose()?);
         check_batch(batch, &layout.kv, self.kv_shape(), &self.facts)?;
         let (longest, ropes) = (layout.longest, &self.ropes);
-        Ok(Step { batch, paging: Some(all), global, longest, ropes, wanted })
+        Ok(Step { batch, paging: Some(all), global, longest, ropes, wanted, part: None })
     }
 }
 

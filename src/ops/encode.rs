@@ -8,6 +8,7 @@ use crate::kernels::attention::whole::{SPAN_ROWS, Scratch, Text};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
+use std::ops::Range;
 
 thread_local! {
     /// Scratch memory of the tasks on this thread.
@@ -35,6 +36,8 @@ pub(super) struct Encode<'a> {
     pub batch: &'a RaggedBatch,
     pub how: &'a Attention<'a>,
     pub table: &'a [f32],
+    /// See `Step::part`.
+    pub part: Option<Range<usize>>,
 }
 
 impl Encode<'_> {
@@ -77,8 +80,12 @@ impl Encode<'_> {
         let (s, tasks) = (self.how.shape, self.tasks()?);
         let out_width = s.heads * s.head_dim;
         let shared = SharedOut::new(out);
-        let pairs: usize = self.batch.seqs.iter().map(|seq| (seq.rows as usize).pow(2)).sum();
-        self.pool.run_if_worth(pairs.saturating_mul(2 * out_width), tasks.len(), &|n| {
+        let pairs = |task: &Task| {
+            let rows = task.rows.rows as usize;
+            (rows - task.start).min(SPAN_ROWS) * rows
+        };
+        let pairs: usize = tasks.iter().map(pairs).sum();
+        self.pool.run_if_worth(pairs.saturating_mul(2 * s.head_dim), tasks.len(), &|n| {
             let Task { rows: SeqRows { row: first, rows, .. }, head, start } = tasks[n];
             let (first, rows) = (first as usize, rows as usize);
             let (q, kv) = (head * s.head_dim, head / (s.heads / s.kv_heads));
@@ -102,8 +109,11 @@ impl Encode<'_> {
     fn tasks(&self) -> Result<Vec<Task>> {
         let (heads, mut tasks) = (self.how.shape.heads, Vec::new());
         for rows in &self.batch.seqs {
-            let starts = (0..rows.rows as usize).step_by(SPAN_ROWS);
-            reserve(&mut tasks, heads * starts.len(), "a step's tasks")?;
+            let within = |start: &usize| {
+                self.part.as_ref().is_none_or(|part| part.contains(&(rows.row as usize + start)))
+            };
+            let starts = (0..rows.rows as usize).step_by(SPAN_ROWS).filter(within);
+            reserve(&mut tasks, heads * starts.clone().count(), "a step's tasks")?;
             tasks.extend(
                 (0..heads)
                     .flat_map(|head| starts.clone().map(move |start| Task { rows: *rows, head, start })),

@@ -68,6 +68,10 @@ pub trait OpSet: Send + Sync {
     }
     /// Maximum bytes that attention keeps between calls, for steps of `rows` rows and contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
+    /// Rows of a sequence that `Op::Encode` has in one task.
+    fn task_rows(&self) -> usize {
+        1
+    }
     /// Number of gates of ReLU² so far that were looked at in passes with few tokens, and of those that were shut.
     fn gates(&self) -> [u64; 2] {
         [0; 2]

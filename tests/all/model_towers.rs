@@ -148,16 +148,20 @@ fn a_picture_has_the_same_vectors_among_sixteen_others() {
             let together = forward(&tower, &ops, &all).expect("all");
             let alone = all.iter().flat_map(|picture| forward(&tower, &ops, &[*picture]).expect("one"));
             assert!(bits(&alone.collect::<Vec<_>>()) == bits(&together), "{path}, {isa:?}");
-            let mut run = tower.begin(&parts).expect("a run");
-            let mut steps = 1;
-            while tower.advance(&mut run, &ops, &mut || false).expect("a step") {
-                forward(&tower, &ops, &all[3..4]).expect("another");
-                steps += 1;
+            // Whole programs, and as few rows of each as can be.
+            let programs = 3 * tower.facts().layers + 2;
+            for (most, fewest) in [(u64::MAX, programs), (0, 3 * programs)] {
+                let mut run = tower.begin(&parts).expect("a run");
+                let mut steps = 0;
+                while tower.advance(&mut run, &ops, most, &mut || false).expect("a step") > 0 {
+                    forward(&tower, &ops, &all[3..4]).expect("another");
+                    steps += 1;
+                }
+                assert!(steps >= fewest, "{steps} steps, and at least {fewest}");
+                let mut out = Vec::new();
+                tower.append(run, &mut out).expect("soft tokens");
+                assert!(bits(&out) == bits(&together), "{path}, {isa:?}: in {steps} steps");
             }
-            assert_eq!(steps, tower.facts().layers + 2);
-            let mut out = Vec::new();
-            tower.append(run, &mut out).expect("soft tokens");
-            assert!(bits(&out) == bits(&together), "{path}, {isa:?}: in steps");
         }
     }
 }
@@ -173,15 +177,16 @@ fn a_run_that_was_stopped_goes_on() {
     let mut calls = 0;
     // Each step is stopped once.
     loop {
-        let error = tower.advance(&mut run, &ops, &mut || true).expect_err("it was stopped");
-        assert_eq!(error.status, Status::Cancelled);
-        let more = tower.advance(&mut run, &ops, &mut || {
+        let ended = tower.advance(&mut run, &ops, 0, &mut || true);
+        let work = tower.advance(&mut run, &ops, 0, &mut || {
             calls += 1;
             false
         });
-        if !more.expect("a step") {
+        if work.expect("a step") == 0 {
+            assert_eq!(ended.expect("nothing to stop"), 0);
             break;
         }
+        assert_eq!(ended.expect_err("it was stopped").status, Status::Cancelled);
     }
     assert!(calls > tower.facts().layers, "{calls}");
     let mut out = Vec::new();

@@ -9,6 +9,9 @@ use std::ops::Range;
 /// Nanoseconds that the tower may take before commands are read again, if no sequence decodes.
 const ALONE_NS: f64 = 1e8;
 
+/// Nanoseconds of a multiplication of the tower, until a step of it was measured.
+const GUESSED_NS: f64 = 0.05;
+
 /// The pictures that an engine thread works on.
 #[derive(Default)]
 pub(super) struct Looking {
@@ -16,11 +19,13 @@ pub(super) struct Looking {
     waiting: Vec<(SeqId, Range<u32>)>,
     /// The picture that the tower is at.
     at: Option<(Arc<Picture>, TowerRun)>,
+    /// Nanoseconds of a multiplication, of products and of attention; 0: not measured yet.
+    pace: [f64; 2],
 }
 
 impl Core {
-    /// Leaves out sequences whose rows need pictures that the tower has not seen, and lets it work on them: one layer at
-    /// least, and as many as the step has time for. Without a commit the sequences keep their state.
+    /// Leaves out sequences whose rows need pictures that the tower has not seen, and lets it work on them: a few rows
+    /// of a layer at least, and as many as the step has time for. Without a commit the sequences keep their state.
     pub(super) fn look_at_pictures(&mut self, plan: &mut Plan) {
         let shared = self.shared.clone();
         let Some(eyes) = &shared.eyes else { return };
@@ -54,7 +59,7 @@ impl Core {
         let first = waiting.iter().find(|entry| begun(self, entry));
         for (seq, range) in first.into_iter().chain(waiting) {
             while let Some(picture) = self.unseen(*seq, range) {
-                match panics::checked("a picture", || self.see(eyes, *seq, &picture)) {
+                match panics::checked("a picture", || self.see(eyes, *seq, &picture, until)) {
                     Ok(()) => {}
                     // The request ends before the next step.
                     Err(error) if error.status == Status::Cancelled => break,
@@ -71,8 +76,8 @@ impl Core {
         }
     }
 
-    /// Runs the tower's next layer for a picture of the sequence. `Cancelled` if its request has ended.
-    fn see(&mut self, eyes: &Eyes, seq: SeqId, picture: &Arc<Picture>) -> Result<()> {
+    /// Runs the tower's next step for a picture of the sequence. `Cancelled` if its request has ended.
+    fn see(&mut self, eyes: &Eyes, seq: SeqId, picture: &Arc<Picture>, until: u64) -> Result<()> {
         let Self { looking, backend, shared, number, sequences, .. } = self;
         let tower = &eyes.sight.tower;
         let (_, run) = match &mut looking.at {
@@ -86,7 +91,12 @@ impl Core {
             }
         };
         let stop = &mut || all_ended(shared, *number, sequences, [seq]);
-        if tower.advance(run, &*backend.ops, stop)? {
+        let (pace, began) = (&mut looking.pace[usize::from(tower.attends_next(run))], now_ns());
+        let known = if *pace > 0.0 { *pace } else { GUESSED_NS };
+        let most = until.saturating_sub(began) as f64 / known;
+        let work = tower.advance(run, &*backend.ops, most as u64, stop)?;
+        if work > 0 {
+            *pace = (known + (now_ns() - began) as f64 / work as f64) / 2.0;
             return Ok(());
         }
         let mut vectors = Vec::new();

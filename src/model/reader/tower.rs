@@ -15,10 +15,10 @@ const IMAGE_BREAK: &str = "v.token_embd.img_break";
 impl Reader<'_> {
     pub(crate) fn tower(mut self, c: TowerConfig, processor: Processor) -> Result<Tower> {
         let mut programs = Vec::new();
-        reserve(&mut programs, c.layers + 2, "a tower")?;
+        reserve(&mut programs, 3 * c.layers + 2, "a tower")?;
         programs.push(self.patches(&c)?);
         for index in 0..c.layers {
-            programs.push(self.tower_layer(index, &c)?);
+            programs.extend(self.tower_layer(index, &c)?);
         }
         programs.push(self.projector(&c)?);
         // Files may have a tower for sounds beside it, and the embedding of a token that prompts have between rows.
@@ -89,16 +89,32 @@ impl Reader<'_> {
         }
     }
 
-    fn tower_layer(&mut self, index: usize, c: &TowerConfig) -> Result<Program> {
+    /// The products for attention, attention, and the rest of a layer: only attention needs all rows.
+    fn tower_layer(&mut self, index: usize, c: &TowerConfig) -> Result<[Program; 3]> {
         let name = |part: &str| format!("v.blk.{index}.{part}");
         let mut pass = Pass::default();
         let x = pass.register(c.hidden);
         pass.push(Op::Check);
-        let heads = c.attention.heads * c.attention.head_dim;
         let norm = self.tower_norm(&name("ln1"), c.hidden, c)?;
         let qkv = self.multiplied(c, &mut pass, x, Some(norm), &self.qkv_products(c, &name))?;
+        pass.push(Op::Hidden { x: qkv, norm: None });
+        let products = Program::new(&pass, &[x], true)?;
+        let mut pass = Pass::default();
+        let qkv = pass.register(c.attention.qkv());
+        pass.push(Op::Check);
         let how = Arc::new(self.tower_heads(c, &name)?);
         let mixed = pass.make(|to| Op::Encode { qkv, how, to });
+        pass.push(Op::Hidden { x: mixed, norm: None });
+        let attention = Program::new(&pass, &[qkv], true)?;
+        Ok([products, attention, self.tower_rest(index, c)?])
+    }
+
+    fn tower_rest(&mut self, index: usize, c: &TowerConfig) -> Result<Program> {
+        let name = |part: &str| format!("v.blk.{index}.{part}");
+        let heads = c.attention.heads * c.attention.head_dim;
+        let mut pass = Pass::default();
+        let (x, mixed) = (pass.register(c.hidden), pass.register(heads));
+        pass.push(Op::Check);
         let update = self.multiplied(c, &mut pass, mixed, None, &[(name("attn_out"), [c.hidden, heads])])?;
         pass.add(x, update, self.optional_norm(&name("attn_post_norm"), c)?);
         let norm = self.tower_norm(&name("ln2"), c.hidden, c)?;
@@ -110,7 +126,7 @@ impl Reader<'_> {
         let update = self.multiplied(c, &mut pass, gated, None, &[(name(down), [c.hidden, c.ffn])])?;
         pass.add(x, update, self.optional_norm(&name("ffn_post_norm"), c)?);
         pass.push(Op::Hidden { x, norm: self.last_norm(c, index + 1)? });
-        Program::new(&pass, &[x], true)
+        Program::new(&pass, &[x, mixed], true)
     }
 
     fn qkv_products(&self, c: &TowerConfig, name: &dyn Fn(&str) -> String) -> Vec<(String, [usize; 2])> {

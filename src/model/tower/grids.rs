@@ -25,9 +25,9 @@ impl Patches {
                 .picture(c, given, grids)
                 .map_err(|e| Error::new(e.status, format!("picture {at}: {}", e.message)))?;
         }
-        let rows = patches.batch.tokens.len() as u32;
-        reserve(&mut patches.batch.hidden_rows, rows as usize, ROWS)?;
-        patches.batch.hidden_rows.extend(0..rows);
+        let rows = patches.batch.tokens.len();
+        // For the rows of each step.
+        reserve(&mut patches.batch.hidden_rows, rows, ROWS)?;
         Ok(patches)
     }
 

@@ -1,8 +1,9 @@
 //! Vision towers, one for all families: pictures' patches become vectors that stand in the place of tokens' embeddings.
 //! A picture's patches see each other in both directions, and nothing is kept after a run.
 //!
-//! A tower is a list of programs: the embedding of patches, a program for each layer, and the projector. Between two of
-//! them only the patches' hidden states are alive, so a run may stop there, and go on after other passes.
+//! A tower is a list of programs: the embedding of patches, three for each layer (the products for attention,
+//! attention, the rest), and the projector. All but attention run on any part of the rows, and attention makes the
+//! results of any part, so a run may stop after each, and go on after other passes.
 
 mod config;
 pub(super) mod family;
@@ -10,6 +11,7 @@ mod grids;
 mod run;
 
 pub(super) use config::{Embedding, TowerConfig};
+use run::MOST_ROWS;
 pub use run::TowerRun;
 
 use super::Facts;
@@ -24,6 +26,8 @@ pub struct Tower {
     config: TowerConfig,
     /// That of patches first, then the layers', then that of soft tokens.
     programs: Vec<Program>,
+    /// Multiplications for each row of a program; of attention, for each pair of rows.
+    costs: Vec<u64>,
     ropes: Vec<Ropes>,
     processor: Processor,
     facts: Facts,
@@ -38,7 +42,8 @@ impl Tower {
         other_bytes: u64,
     ) -> Self {
         let ropes = vec![Ropes { rope: config.rope(), long: None }];
-        let mut tower = Self { config, programs, ropes, processor, facts: Facts::default() };
+        let costs = programs.iter().map(|program| cost(program, &config)).collect();
+        let mut tower = Self { config, programs, costs, ropes, processor, facts: Facts::default() };
         tower.facts = facts(&tower, other_bytes);
         tower
     }
@@ -94,18 +99,28 @@ impl Tower {
         hash.digest()
     }
 
-    /// Upper bound of the bytes that a run of `patches` patches takes, with those that it keeps between two programs.
+    /// Upper bound of the bytes that a run of `patches` patches takes, with those that it keeps between two steps.
     pub fn workspace_bytes(&self, ops: &dyn OpSet, patches: usize) -> usize {
         let c = &self.config;
+        let heads = c.attention.heads * c.attention.head_dim;
         let bytes = |(at, program): (usize, &Program)| {
-            let last = at + 1 == self.programs.len();
-            let rows = if last { patches.div_ceil(c.group()) } else { patches };
+            let rows = match self.attends(at) {
+                true => patches,
+                false if at + 1 == self.programs.len() => patches.div_ceil(c.group()).min(MOST_ROWS),
+                false => patches.min(MOST_ROWS),
+            };
             let extent = Extent { rows, logits: 0, context: patches };
-            step_bytes([program].into_iter(), ops, extent, &self.ropes, 0)
+            let out = if self.attends(at) { heads } else { c.attention.qkv().max(c.hidden).max(c.width) };
+            step_bytes([program].into_iter(), ops, extent, &self.ropes, 0) + rows * out * size_of::<f32>()
         };
         let most = self.programs.iter().enumerate().map(bytes).max().unwrap_or(0);
-        let kept = 4 * (c.patch_len().max(c.hidden) + c.hidden.max(c.width)) + self.row_bytes();
-        patches.saturating_mul(kept).saturating_add(most)
+        // In a layer: its input, what attention takes and makes, and its output, which is there after what attention
+        // took.
+        let layer = c.hidden + heads + c.attention.qkv().max(c.hidden);
+        let ends = (c.patch_len() + c.hidden).max(c.hidden + c.width.div_ceil(c.group()));
+        let kept = size_of::<f32>() * layer.max(ends) + self.row_bytes();
+        let part = patches.min(MOST_ROWS) * self.row_bytes();
+        patches.saturating_mul(kept).saturating_add(most + part)
     }
 
     /// Runs pictures: patches `[sum of the grids' patches, patch_len]`, as `processor` makes them, and a grid for each
@@ -120,8 +135,17 @@ impl Tower {
         out: &mut Vec<f32>,
     ) -> Result<()> {
         let mut run = self.begin(pictures)?;
-        while self.advance(&mut run, ops, stop)? {}
+        while self.advance(&mut run, ops, u64::MAX, stop)? > 0 {}
         self.append(run, out)
+    }
+}
+
+/// See `Tower::costs`.
+fn cost(program: &Program, c: &TowerConfig) -> u64 {
+    let weights: Distinct = program.weights().into_iter().collect();
+    match weights.matrices.iter().map(|matrix| (matrix.rows * matrix.cols) as u64).sum() {
+        0 => 2 * (c.attention.heads * c.attention.head_dim) as u64,
+        products => products,
     }
 }
 

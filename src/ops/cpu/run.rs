@@ -253,12 +253,12 @@ impl<'a> Run<'a> {
     }
 
     fn encode(&mut self, qkv: Reg, how: &Attend, to: Reg) -> Result<()> {
-        let (batch, CpuOps { pool, isa, .. }) = (self.step.batch, self.ops);
+        let (batch, part, CpuOps { pool, isa, .. }) = (self.step.batch, self.step.part.clone(), self.ops);
         let how = &self.step.attention(how)?;
         let table = self.scratch.angles.of(pool, batch, how.rope)?;
         let [qkv, to] = self.registers.made(batch.tokens.len(), [qkv], to)?;
         let dims = qkv.dims();
-        Encode { pool, isa: *isa, batch, how, table }.run(qkv.data, dims, to.data)
+        Encode { pool, isa: *isa, batch, how, table, part }.run(qkv.data, dims, to.data)
     }
 
     fn recur(&mut self, inputs: &[Reg], layer: usize, net: &dyn Net, to: Reg) -> Result<()> {

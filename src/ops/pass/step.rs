@@ -7,6 +7,7 @@ use crate::ops::lora::Adapted;
 use crate::ops::paging::Paging;
 use crate::ops::types::{Attention, Rope};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// A batch, and where its sequences' past is in memory.
 pub struct Step<'a> {
@@ -20,6 +21,9 @@ pub struct Step<'a> {
     pub ropes: &'a [Ropes],
     /// The rows that `Op::Want` leaves, in ascending order. `None`: all.
     pub wanted: Option<Vec<u32>>,
+    /// The rows whose results `Op::Encode` makes, which begin and end where its tasks do
+    /// (`OpSet::task_rows`). `None`: all.
+    pub part: Option<Range<usize>>,
 }
 
 /// The rotation of some layers.
@@ -32,7 +36,7 @@ pub struct Ropes {
 impl<'a> Step<'a> {
     /// A step of rows that no sequence has.
     pub fn of_rows(batch: &'a RaggedBatch) -> Self {
-        Self { batch, paging: None, global: None, longest: 0, ropes: &[], wanted: None }
+        Self { batch, paging: None, global: None, longest: 0, ropes: &[], wanted: None, part: None }
     }
 
     pub fn paging(&self, how: &Attend) -> Result<&Paging<'a>> {
