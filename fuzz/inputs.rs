@@ -7,8 +7,9 @@ use bn_engine::formats::hf::index;
 use bn_engine::formats::safetensors::SafeTensors;
 use bn_engine::kernels::pack::tl::Tilings;
 use bn_engine::kernels::{DType, Pool};
-use bn_engine::model::{check_config, load_checkpoint};
-use bn_engine::picture::{self, Limits};
+use bn_engine::model::{Source, check_config, load_checkpoint, load_tower};
+use bn_engine::ops::CpuOps;
+use bn_engine::picture::{self, Limits, Pixels};
 use bn_engine::text::chat::template_of_json;
 use bn_engine::text::{ChatTemplate, JsonFiles, Message, Tokenizer};
 
@@ -18,7 +19,7 @@ pub const WHAT: &str = "the input";
 /// A name and its function. An error is a valid end; a panic, a hang or a large allocation is not.
 pub type Target = (&'static str, fn(&[u8]) -> Result<()>);
 
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("gguf", gguf),
     ("tokenizer_gguf", tokenizer_gguf),
     ("tokenizer_json", tokenizer_json),
@@ -29,6 +30,7 @@ pub const TARGETS: [Target; 10] = [
     ("kernel_config", kernel_config),
     ("template", template),
     ("picture", picture),
+    ("mmproj", mmproj),
 ];
 
 /// A whole model file: header, metadata, tokenizer, every tensor.
@@ -165,5 +167,26 @@ pub fn picture(bytes: &[u8]) -> Result<()> {
     let pixels = picture::decode(bytes, &limits)?;
     assert_eq!(picture::size(bytes, &limits)?, (pixels.width, pixels.height), "the header has another size");
     assert_eq!(pixels.rgb.len(), pixels.width as usize * pixels.height as usize * 3);
+    Ok(())
+}
+
+/// A whole file of a vision tower, which then sees a small picture.
+pub fn mmproj(bytes: &[u8]) -> Result<()> {
+    let source = Source::Memory { bytes: Bytes::new(bytes.to_vec()), what: WHAT.into() };
+    let pool = Pool::new(1)?;
+    let Some(tower) = load_tower(&source, 0, &pool, &|_, _| (), &mut |_, _| false)? else { return Ok(()) };
+    let (pixels, processor) = (Pixels::new(9, 7, vec![99; 9 * 7 * 3])?, tower.processor());
+    // What a processor makes of so small a picture may be large, or nothing.
+    let Ok(plan) = processor.plan(9, 7) else { return Ok(()) };
+    if plan.patches() <= 1024 {
+        let (mut rows, mut vectors) = (Vec::new(), Vec::new());
+        processor.prepare(&pixels, &plan, &mut rows)?;
+        let seen = tower.forward(&CpuOps::new(pool), &[(&rows, &plan.grids)], &mut || false, &mut vectors);
+        match seen {
+            Err(error) if error.status != Status::InvalidArgument => return Err(error),
+            Err(_) => {}
+            Ok(()) => assert_eq!(vectors.len(), plan.vectors() * tower.width(), "as many as the plan says"),
+        }
+    }
     Ok(())
 }

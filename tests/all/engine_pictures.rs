@@ -18,16 +18,16 @@ use serde_json::json;
 use std::time::Duration;
 
 #[derive(Deserialize)]
-struct Golden {
-    cases: Vec<Case>,
+pub struct Golden {
+    pub cases: Vec<Case>,
     tolerance: f64,
 }
 
 #[derive(Deserialize)]
-struct Case {
-    model: String,
+pub struct Case {
+    pub model: String,
     /// Texts and ids of the tokenizer's control tokens.
-    controls: Vec<(String, u32)>,
+    pub controls: Vec<(String, u32)>,
     sequences: Vec<Sequence>,
 }
 
@@ -42,7 +42,7 @@ struct Sequence {
 
 const VOCAB: usize = 64;
 
-fn all() -> Golden {
+pub fn all() -> Golden {
     let bytes = std::fs::read("tests/golden/seeing/index.json").unwrap();
     serde_json::from_slice(&bytes).unwrap()
 }
@@ -60,7 +60,7 @@ fn engine_of(change: impl FnOnce(&mut EngineConfig)) -> Engine {
 }
 
 /// The `n`-th picture of the golden values.
-fn picture([width, height]: [u32; 2], n: u32) -> Picture<'static> {
+pub fn picture([width, height]: [u32; 2], n: u32) -> Picture<'static> {
     let byte = |i: u32| {
         let value = i.wrapping_mul(2_654_435_761).wrapping_add(n * 40503);
         (value ^ (value >> 15)) as u8
@@ -250,7 +250,7 @@ fn cancelled_requests_leave_nothing() {
 }
 
 /// A golden model with a tokenizer and a template.
-fn talking(case: &Case) -> Copy {
+pub fn talking(case: &Case) -> Copy {
     let folder = Copy::of_folder("towers", case.model.rsplit('/').next().unwrap());
     let letters = ('a'..='z').chain(['\u{120}', ':', '.', '\u{10a}']);
     let mut texts: Vec<String> = ["!", "<s>", "</s>"].map(str::to_owned).into();
@@ -284,18 +284,21 @@ fn talking(case: &Case) -> Copy {
     folder
 }
 
+pub fn png(width: u32, height: u32, rgb: &[u8]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(rgb).unwrap();
+    file
+}
+
 #[test]
 fn conversations_have_pictures_as_parts() {
     let folder = talking(&golden());
     let engine = engine(&folder.path(), |config| config.context_length = 128);
     let [width, height] = [21, 30];
     let Picture::Pixels { rgb, .. } = picture([width, height], 5) else { unreachable!() };
-    let mut file = Vec::new();
-    {
-        let mut encoder = png::Encoder::new(&mut file, width, height);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.write_header().unwrap().write_image_data(&rgb).unwrap();
-    }
+    let file = png(width, height, &rgb);
     let url = format!("data:image/png;base64,{}", base64::encode(&file));
     let chat = |part: serde_json::Value| {
         let content = json!([{"type": "text", "text": "a b"}, part, {"type": "text", "text": "c"}]);

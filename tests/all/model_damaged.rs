@@ -5,10 +5,12 @@ use crate::common::gguf::{File, Tensor, Value};
 use crate::common::{Running, SPARE_STATES, gguf_read, load_source, root};
 use crate::folder_support::{Copy, file, parts};
 use crate::model_bad_files::open;
-use bn_engine::base::{Error, Status};
+use bn_engine::base::{Bytes, Error, Status};
+use bn_engine::kernels::Pool;
 use bn_engine::kernels::attention::KvType;
-use bn_engine::model::{LoadOptions, Outputs, Source};
-use bn_engine::ops::{RaggedBatch, SeqRows, StateRows};
+use bn_engine::model::{LoadOptions, Outputs, Source, load_tower};
+use bn_engine::ops::{CpuOps, RaggedBatch, SeqRows, StateRows};
+use bn_engine::picture::Pixels;
 use serde_json::{Value as Json, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -70,9 +72,10 @@ struct Findings {
 }
 
 impl Findings {
-    /// `load` must refuse its files in a sentence that names one of `places`, or give a model that runs.
-    fn check(&mut self, what: &str, places: &[&str], load: impl FnOnce() -> Result<Running, Error>) {
-        let result = catch_unwind(AssertUnwindSafe(|| load().map(|model| run(&model))));
+    /// `load` must refuse its files in a sentence that names one of `places`, or give what runs and whether its
+    /// results are numbers.
+    fn check(&mut self, what: &str, places: &[&str], load: impl FnOnce() -> Attempt) {
+        let result = catch_unwind(AssertUnwindSafe(load));
         let error = match result {
             Err(_) => return self.bad.push(format!("{what}: panicked")),
             Ok(Ok(Ok(false))) if !what.ends_with(WEIGHTS) => {
@@ -150,11 +153,12 @@ const CHANGES: [Change; 8] = [
     ("with one row less", |t| *t.dims.last_mut().unwrap() -= 1),
 ];
 
-fn damage_file(model: &str, findings: &mut Findings) {
-    let path = root().join("tests/golden/models").join(model);
-    let file = gguf_read::read(&std::fs::read(path).expect(model));
+type Attempt = Result<Result<bool, Error>, Error>;
+
+fn damage_file(path: &str, findings: &mut Findings, load: &dyn Fn(Vec<u8>) -> Attempt) {
+    let file = gguf_read::read(&std::fs::read(root().join(path)).expect(path));
     let mut check = |what: String, places: &[&str], file: File| {
-        findings.check(&format!("{model}: {what}"), places, || open(file.bytes()));
+        findings.check(&format!("{path}: {what}"), places, || load(file.bytes()));
     };
     check("as it is".into(), &["never"], file.clone());
     for (key, value) in &file.keys {
@@ -181,7 +185,53 @@ fn damage_file(model: &str, findings: &mut Findings) {
 #[test]
 fn gguf_files_with_one_change_are_refused_or_run() {
     let mut findings = Findings::default();
-    models(false).iter().for_each(|name| damage_file(name, &mut findings));
+    let load = |bytes: Vec<u8>| open(bytes).map(|model| run(&model));
+    models(false)
+        .iter()
+        .for_each(|name| damage_file(&format!("tests/golden/models/{name}"), &mut findings, &load));
+    findings.end();
+}
+
+/// The vectors of a small picture. Returns whether they are numbers.
+fn look(source: &Source) -> Attempt {
+    let pool = Pool::new(1)?;
+    let Some(tower) = load_tower(source, 0, &pool, &|_, _| (), &mut |_, _| false)? else {
+        return Ok(Ok(true));
+    };
+    let seen = || {
+        let (processor, mut rows, mut vectors) = (tower.processor(), Vec::new(), Vec::new());
+        let plan = processor.plan(12, 10)?;
+        if plan.patches() > 256 {
+            return Err(Error::invalid("a picture of that size takes long"));
+        }
+        processor.prepare(&Pixels::new(12, 10, vec![99; 360])?, &plan, &mut rows)?;
+        let given = [(&rows[..], &plan.grids[..])];
+        tower.forward(&CpuOps::new(pool), &given, &mut || false, &mut vectors)?;
+        assert_eq!(vectors.len(), plan.vectors() * tower.width());
+        Ok(vectors.iter().all(|x| x.is_finite()))
+    };
+    Ok(seen())
+}
+
+/// The golden towers in files or in folders.
+fn towers(are_folders: bool) -> Vec<String> {
+    let entries = std::fs::read_dir(root().join("tests/golden/towers")).expect("towers");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let of_kind = paths
+        .filter(|path| if are_folders { path.is_dir() } else { path.extension() == Some("gguf".as_ref()) });
+    let mut names: Vec<_> =
+        of_kind.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn mmproj_files_with_one_change_are_refused_or_see() {
+    let mut findings = Findings::default();
+    let load = |bytes| look(&Source::Memory { bytes: Bytes::new(bytes), what: "test file".into() });
+    for name in towers(false) {
+        damage_file(&format!("tests/golden/towers/{name}"), &mut findings, &load);
+    }
     findings.end();
 }
 
@@ -223,21 +273,28 @@ fn pointers(json: &Json, at: String, found: &mut Vec<String>) {
 }
 
 /// On one thread, because its pool is made faster.
-fn load(copy: &Copy) -> Result<Running, Error> {
-    load_source(&Source::File(copy.path()), &LoadOptions::default(), 1)
+fn load(copy: &Copy) -> Attempt {
+    load_source(&Source::File(copy.path()), &LoadOptions::default(), 1).map(|model| run(&model))
 }
 
-/// Changes each value of a JSON file of the folder.
-fn damage_json(copy: &Copy, name: &str, file: &str, findings: &mut Findings) {
+/// Changes each value of a JSON file of the folder, or those within the value `within`.
+fn damage_json(
+    copy: &Copy,
+    file: &str,
+    within: &str,
+    findings: &mut Findings,
+    load: &dyn Fn(&Copy) -> Attempt,
+) {
     let original = copy.read(file);
     let json: Json = serde_json::from_slice(&original).unwrap();
     let (mut all, path) = (Vec::new(), copy.path());
     pointers(&json, String::new(), &mut all);
+    all.retain(|pointer| pointer.starts_with(within));
     for pointer in &all {
         let (holder, key) = pointer.rsplit_once('/').unwrap();
         let mut check = |how: String, changed: Json| {
             copy.put(file, changed.to_string());
-            findings.check(&format!("{name}: {file}: {pointer} {how}"), &[&path], || load(copy));
+            findings.check(&format!("{path}: {file}: {pointer} {how}"), &[&path], || load(copy));
         };
         let mut without = json.clone();
         if let Some(Json::Object(map)) = without.pointer_mut(holder) {
@@ -274,14 +331,20 @@ fn bytes(entry: &Json) -> u64 {
     entry["data_offsets"][1].as_u64().unwrap() - entry["data_offsets"][0].as_u64().unwrap()
 }
 
-fn damage_tensors(copy: &Copy, name: &str, findings: &mut Findings) {
+/// Changes each tensor of the folder that is one of those.
+fn damage_tensors(
+    copy: &Copy,
+    of: impl Fn(&str) -> bool,
+    findings: &mut Findings,
+    load: &dyn Fn(&Copy) -> Attempt,
+) {
     const FILE: &str = "model.safetensors";
     let (original, path) = (copy.read(FILE), copy.path());
     let (header, data) = parts(&original);
-    for tensor in header.as_object().unwrap().keys().filter(|key| *key != "__metadata__") {
+    for tensor in header.as_object().unwrap().keys().filter(|key| *key != "__metadata__" && of(key)) {
         let mut check = |how: &str, header: &Json, data: &[u8]| {
             copy.put(FILE, file(header, data));
-            findings.check(&format!("{name}: {tensor} {how}"), &[&path], || load(copy));
+            findings.check(&format!("{path}: {tensor} {how}"), &[&path], || load(copy));
         };
         for (how, change) in ENTRIES {
             let mut changed = header.clone();
@@ -320,11 +383,11 @@ fn damage_folders(first: usize) {
         let copy = Copy::whole(name);
         for file in ["config.json", "modules.json", "1_Pooling/config.json", "2_Dense/config.json"] {
             if copy.0.join(file).is_file() {
-                damage_json(&copy, name, file, &mut findings);
+                damage_json(&copy, file, "", &mut findings, &load);
             }
         }
         if copy.0.join("model.safetensors").is_file() {
-            damage_tensors(&copy, name, &mut findings);
+            damage_tensors(&copy, |_| true, &mut findings, &load);
         }
     }
     findings.end();
@@ -338,4 +401,21 @@ fn folders_with_one_change_are_refused_or_run() {
 #[test]
 fn further_folders_with_one_change_are_refused_or_run() {
     damage_folders(1);
+}
+
+#[test]
+fn folders_of_towers_with_one_change_are_refused_or_see() {
+    let (mut findings, load) = (Findings::default(), |copy: &Copy| look(&Source::File(copy.path())));
+    for name in towers(true) {
+        let copy = Copy::of_folder("towers", &name);
+        damage_json(&copy, "config.json", "/vision_config", &mut findings, &load);
+        for file in ["preprocessor_config.json", "processor_config.json"] {
+            if copy.0.join(file).is_file() {
+                damage_json(&copy, file, "", &mut findings, &load);
+            }
+        }
+        let text = ["lm_head.", "model.language_model.", "language_model.", "model.text_model."];
+        damage_tensors(&copy, |tensor| !text.iter().any(|of| tensor.starts_with(of)), &mut findings, &load);
+    }
+    findings.end();
 }

@@ -1,8 +1,11 @@
 //! Malicious Hugging Face folders: all files mutated at once, links, pipes, devices.
 
 use crate::common::{Rng, root};
+use crate::engine_pictures::{all, talking};
 use crate::folder_support::Copy;
-use bn_engine::base::Status;
+use bn_engine::base::{Result, Status};
+use bn_engine::kernels::Pool;
+use bn_engine::model::{Source, load_tower};
 use std::io::Write;
 use std::sync::mpsc::RecvTimeoutError;
 
@@ -17,6 +20,7 @@ const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": nul
 #[test]
 fn folders_of_mutated_files_never_panic() {
     let template = root().join("tests/golden/chat/llama-3.1.jinja");
+    let load = |copy: &Copy| copy.load().map(drop);
     let mut rng = Rng(11);
     let mut taken = 0;
     for name in [
@@ -43,34 +47,61 @@ fn folders_of_mutated_files_never_panic() {
             let pooling = root().join("tests/golden/models/gemma3-embedding/1_Pooling/config.json");
             std::fs::copy(pooling, copy.0.join("1_Pooling/config.json")).unwrap();
         }
-        assert!(copy.load().is_ok(), "{:?}", copy.load().err());
-        let mut files: Vec<(String, Vec<u8>)> = Vec::new();
-        for folder in ["", "1_Pooling/"] {
-            let Ok(list) = std::fs::read_dir(copy.0.join(folder)) else { continue };
-            let list = list.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_file());
-            let names = list.map(|entry| format!("{folder}{}", entry.file_name().to_str().unwrap()));
-            files.extend(names.map(|name| (name.clone(), copy.read(&name))));
-        }
-        files.sort();
-        for _ in 0..1500 {
-            let changed: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(files.len())).collect();
-            for &at in &changed {
-                let (file, bytes) = &files[at];
-                copy.put(file, mutant(&mut rng, bytes));
-            }
-            match or_hangs(format!("{changed:?} of {name}"), || copy.load()) {
-                Ok(_) => taken += 1,
-                Err(error) => {
-                    assert!(error.message.contains(&copy.path()), "{error}");
-                    assert!(error.status != Status::Internal && error.message.len() < 2000, "{error}");
-                }
-            }
-            for &at in &changed {
-                copy.put(&files[at].0, &files[at].1);
-            }
-        }
+        taken += mutate(&copy, &mut rng, &load);
     }
     assert!(taken > 100, "only {taken} were taken");
+}
+
+/// The files of towers: the whole model is loaded with what sees, and then the tower by itself.
+#[test]
+fn folders_of_mutated_towers_never_panic() {
+    let (mut rng, mut taken) = (Rng(12), 0);
+    let load = |copy: &Copy| {
+        copy.load()?;
+        let (source, pool) = (Source::File(copy.path()), Pool::new(1)?);
+        load_tower(&source, 0, &pool, &|_, _| (), &mut |_, _| false).map(drop)
+    };
+    for case in all().cases {
+        taken += mutate(&talking(&case), &mut rng, &load);
+    }
+    assert!(taken > 100, "only {taken} were taken");
+}
+
+/// How often files of a folder are changed, unless BN_TEST_ROUNDS sets another number.
+fn rounds() -> usize {
+    std::env::var("BN_TEST_ROUNDS").map_or(1500, |rounds| rounds.parse().unwrap())
+}
+
+/// Changes files of a folder. Returns how often it was taken all the same.
+fn mutate(copy: &Copy, rng: &mut Rng, load: &dyn Fn(&Copy) -> Result<()>) -> usize {
+    load(copy).unwrap();
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for folder in ["", "1_Pooling/"] {
+        let Ok(list) = std::fs::read_dir(copy.0.join(folder)) else { continue };
+        let list = list.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_file());
+        let names = list.map(|entry| format!("{folder}{}", entry.file_name().to_str().unwrap()));
+        files.extend(names.map(|name| (name.clone(), copy.read(&name))));
+    }
+    files.sort();
+    let mut taken = 0;
+    for _ in 0..rounds() {
+        let changed: Vec<usize> = (0..1 + rng.below(3)).map(|_| rng.below(files.len())).collect();
+        for &at in &changed {
+            let (file, bytes) = &files[at];
+            copy.put(file, mutant(rng, bytes));
+        }
+        match or_hangs(format!("{changed:?} of {}", copy.path()), || load(copy)) {
+            Ok(_) => taken += 1,
+            Err(error) => {
+                assert!(error.message.contains(&copy.path()), "{error}");
+                assert!(error.status != Status::Internal && error.message.len() < 2000, "{error}");
+            }
+        }
+        for &at in &changed {
+            copy.put(&files[at].0, &files[at].1);
+        }
+    }
+    taken
 }
 
 /// Runs `f`. If that takes a minute, ends the process with a line that says what hangs.
