@@ -8,6 +8,7 @@ use bn_engine::formats::gguf::writer::{Meta, write_file};
 use bn_engine::kernels::DType;
 use bn_engine::sample::{Dry, SamplingParams};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A random adapter of every layer's q and down projection.
 fn adapter(engine: &Engine, seed: u32) -> Adapted {
@@ -16,9 +17,15 @@ fn adapter(engine: &Engine, seed: u32) -> Adapted {
         ("attn_q", facts.heads * facts.head_dim, facts.hidden_size),
         ("ffn_down", facts.hidden_size, facts.ffn_size),
     ];
+    random_adapter(engine, seed, &products)
+}
+
+/// A random adapter of products of every layer: names, rows and columns.
+pub fn random_adapter(engine: &Engine, seed: u32, products: &[(&str, usize, usize)]) -> Adapted {
+    let facts = engine.facts();
     let mut tensors = Vec::new();
     for layer in 0..facts.layers {
-        for (name, rows, cols) in products {
+        for &(name, rows, cols) in products {
             let name = |part| format!("blk.{layer}.{name}.weight.lora_{part}");
             tensors.push((name("a"), vec![cols as u64, 4]));
             tensors.push((name("b"), vec![4, rows as u64]));
@@ -30,7 +37,9 @@ fn adapter(engine: &Engine, seed: u32) -> Adapted {
         ("adapter.type".into(), "lora".into()),
         ("adapter.lora.alpha".into(), Meta::F32(4.0)),
     ];
-    let path = std::env::temp_dir().join(format!("bn-everything-{}-{seed}.gguf", std::process::id()));
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let n = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("bn-everything-{}-{n}.gguf", std::process::id()));
     let mut state = seed;
     let data = |index: usize, out: &mut dyn std::io::Write| {
         for _ in 0..tensors[index].1.iter().product::<u64>() {

@@ -35,6 +35,7 @@ mod engine_invariance;
 mod engine_latent;
 mod engine_memory;
 mod engine_pictures;
+mod engine_pictures_random;
 mod engine_power;
 mod engine_pressure;
 mod engine_recurrent_drafts;
