@@ -263,6 +263,7 @@ pub struct Attend {
     /// Index among the model's rotations.
     pub rope: usize,
     pub window: Option<usize>,
+    pub mutual: bool,
     pub from: usize,
     pub sinks: Option<Arc<[f32]>>,
     pub norms: Option<[Norm; 2]>,
@@ -280,6 +281,7 @@ impl Attend {
             global: false,
             rope,
             window: None,
+            mutual: true,
             from: 0,
             sinks: None,
             norms: None,
