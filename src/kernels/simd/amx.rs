@@ -40,6 +40,9 @@ pub(crate) trait Tiles {
     /// Tile `C` += tile `A` times tile `B`, of pairs of bf16; sums are f32. The first elements of a row's pairs are summed
     /// by fused multiply-adds from 0, the second ones too, and the sum of both is added. Subnormal numbers are zeros.
     fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self);
+
+    /// Prefetches a cache line into the first-level cache; any address is allowed.
+    fn fetch(_: *const u8) {}
 }
 
 /// The trait that kernels are generic over: tiles, and the vectors used beside them.
@@ -186,6 +189,10 @@ mod hardware {
         #[inline(always)]
         fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self) {
             tile!("tdpbf16ps tmm{0}, tmm{1}, tmm{2}", [const C, const A, const B], nomem);
+        }
+        #[inline(always)]
+        fn fetch(from: *const u8) {
+            tile!("prefetcht0 [{0}]", [in(reg) from], nomem);
         }
     }
 }

@@ -189,7 +189,7 @@ impl View<'_> {
             // SAFETY (of both): the operands have all parts of these tiles; there is a line for each row.
             for tile in (0..each).step_by(LEFT) {
                 let [left, right] = [queries, keys].map(|x| [x[tile..].as_ptr(), x[each + tile..].as_ptr()]);
-                unsafe { multiply::<S, PARTS>(tiles, left, right) };
+                unsafe { multiply::<S, PARTS>(tiles, left, right, [LEFT, LEFT]) };
             }
             let to = scores[2 * step..].as_mut_ptr();
             unsafe { store::<S>(tiles, to, STRIDE) };
@@ -251,7 +251,7 @@ impl View<'_> {
                     let left = [weights[step].as_ptr(), weights[BLOCK / COLUMNS + step].as_ptr()];
                     let right =
                         [values[step * width + pair[0]].as_ptr(), values[step * width + pair[1]].as_ptr()];
-                    multiply::<S, PARTS>(tiles, left, right);
+                    multiply::<S, PARTS>(tiles, left, right, [LEFT, width * LEFT]);
                 }
                 tiles.store::<0>(places[0], width * size_of::<Line>());
                 tiles.store::<1>(places[1], width * size_of::<Line>());

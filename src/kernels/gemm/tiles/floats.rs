@@ -179,7 +179,8 @@ const PATHS: [&[[usize; 2]]; 3] = [
     &[[2, 0], [1, 0], [1, 1], [0, 1], [0, 2], [0, 0]],
 ];
 
-/// Adds the products of two left tiles with two right tiles, in all their parts, to tiles 2 l + r.
+/// Adds the products of two left tiles with two right tiles, in all their parts, to tiles 2 l + r. Prefetches what lies
+/// `ahead` lines behind both.
 ///
 /// # Safety
 /// `S`'s instructions are available, and all parts can be read.
@@ -188,25 +189,47 @@ pub(crate) unsafe fn multiply<S: Set, const P: usize>(
     tiles: &mut S::Tiles,
     left: [*const Line; 2],
     right: [*const Line; 2],
+    ahead: [usize; 2],
 ) {
     let mut at = [usize::MAX; 2];
     for &[a, b] in PATHS[P - 1] {
+        let [left, right] = [left.map(|x| x.wrapping_add(a * SIDE)), right.map(|x| x.wrapping_add(b * SIDE))];
         // SAFETY (of all): the caller's promise.
         unsafe {
             if a != at[0] {
-                tiles.load::<4>(left[0].add(a * SIDE).cast(), 64);
-                tiles.load::<5>(left[1].add(a * SIDE).cast(), 64);
+                tiles.load::<4>(left[0].cast(), 64);
+                tiles.load::<5>(left[1].cast(), 64);
             }
             if b != at[1] {
-                tiles.load::<6>(right[0].add(b * SIDE).cast(), 64);
-                tiles.load::<7>(right[1].add(b * SIDE).cast(), 64);
+                tiles.load::<6>(right[0].cast(), 64);
+                tiles.load::<7>(right[1].cast(), 64);
             }
         }
         tiles.dot_bf16::<0, 4, 6>();
+        if a != at[0] {
+            fetch::<S>(left[0].wrapping_add(ahead[0]));
+        }
         tiles.dot_bf16::<1, 4, 7>();
+        if a != at[0] {
+            fetch::<S>(left[1].wrapping_add(ahead[0]));
+        }
         tiles.dot_bf16::<2, 5, 6>();
+        if b != at[1] {
+            fetch::<S>(right[0].wrapping_add(ahead[1]));
+        }
         tiles.dot_bf16::<3, 5, 7>();
+        if b != at[1] {
+            fetch::<S>(right[1].wrapping_add(ahead[1]));
+        }
         at = [a, b];
+    }
+}
+
+/// Prefetches a tile.
+#[inline(always)]
+fn fetch<S: Set>(tile: *const Line) {
+    for line in 0..SIDE {
+        S::Tiles::fetch(tile.wrapping_add(line).cast());
     }
 }
 
@@ -292,6 +315,7 @@ impl<const P: usize> Sweep<'_, P> {
                         &mut tiles,
                         [left[0][a..].as_ptr(), left[1][a..].as_ptr()],
                         [right[0][b..].as_ptr(), right[1][b..].as_ptr()],
+                        [LEFT, P * SIDE],
                     );
                 }
                 let mut to = |n: usize| self.sums[sums[n]].as_mut_ptr().cast();
