@@ -38,7 +38,7 @@ def arguments():
 
 
 def program(name):
-    return os.path.join(ROOT, "target", "release", name)
+    return os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target")), "release", name)
 
 
 class Ours:
@@ -63,11 +63,11 @@ class Ours:
 
 
 class LlamaCpp:
-    def __init__(self, path, options, flash):
+    def __init__(self, path, text_model, options, flash):
         p = M.mtmd_context_params_default()
         p.use_gpu, p.print_timings, p.warmup = False, False, False
         p.n_threads, p.flash_attn_type = options.threads, int(flash)
-        self.context = M.mtmd_init_from_file(path.encode(), None, p)
+        self.context = M.mtmd_init_from_file(path.encode(), text_model, p)
         assert self.context, f"llama.cpp does not load {path}"
         # The same picture as dev/src/bin/towers.rs has.
         side = options.side
@@ -99,6 +99,28 @@ class LlamaCpp:
         M.mtmd_free(self.context)
 
 
+def text_model(folder):
+    """llama.cpp wants the vocabulary of a text model for what stands around a picture."""
+    path = os.path.join(folder, "text.gguf")
+    if not os.path.exists(path):
+        subprocess.run([program("synth"), "qwen35-4b", "q4_k", "q6_k", path, "4"], check=True)
+    params = L.llama_model_default_params()
+    params.n_gpu_layers, params.vocab_only = 0, True
+    model = L.llama_model_load_from_file(path.encode(), params)
+    assert model, f"llama.cpp does not load {path}"
+    return model
+
+
+def towers(options, folder):
+    path = os.path.join(folder, f"tower-{options.weights}-{options.layers}.gguf")
+    if not os.path.exists(path):
+        command = [program("synth"), "qwen35-tower", options.weights, "f32", path, str(options.layers)]
+        subprocess.run(command, check=True)
+    text = text_model(folder)
+    sides = {"ours": Ours(path, options, folder)}
+    return sides | {name: LlamaCpp(path, text, options, name == "flash") for name in ("flash", "plain")}
+
+
 @L.llama_log_callback
 def quiet(level, text, data):
     if level == 4:  # an error
@@ -114,10 +136,7 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or temporary
         os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, f"tower-{options.weights}-{options.layers}.gguf")
-        if not os.path.exists(path):
-            subprocess.run([program("synth"), "qwen35-tower", options.weights, "f32", path, str(options.layers)], check=True)
-        sides = {"ours": Ours(path, options, folder), "flash": LlamaCpp(path, options, True), "plain": LlamaCpp(path, options, False)}
+        sides = towers(options, folder)
         rounds = [{name: side.seconds() for name, side in sides.items()} for _ in range(options.rounds)]
         ours = sides["ours"].vectors()
         print("| side | seconds | over ours | difference |\n|---|---:|---:|---:|")

@@ -2,8 +2,8 @@
 //!
 //!   towers MMPROJ.gguf [--side PIXELS] [--threads N] [--rounds N] [--isa NAME] [--programs] [--turns] [--write FILE]
 //!
-//! Prints the median seconds of a run, from prepared patches to soft tokens; with --programs, also those of the embedding
-//! of patches, a layer, and the projector. --write names a file for the soft tokens, in f32. --turns is for
+//! Prints the median seconds of a run, from prepared patches to soft tokens; with --programs, also those of the
+//! embedding of patches, a layer, and the projector. --write names a file for the soft tokens, in f32. --turns is for
 //! `dev/peers/towers.py`: a run for each line on standard input.
 
 use bn_dev::median;

@@ -104,7 +104,8 @@ impl Scratch {
         bytes
     }
 
-    /// Attends from `rows`, which begin at a multiple of `span_rows`. `out(row)` returns the slice for the head's output.
+    /// Attends from `rows`, which begin at a multiple of `span_rows`. `out(row)` returns the slice for the head's
+    /// output.
     pub fn attend<'o>(
         &mut self,
         isa: Isa,

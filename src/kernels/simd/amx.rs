@@ -37,8 +37,9 @@ pub(crate) trait Tiles {
     /// The same with signed bytes in both.
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
 
-    /// Tile `C` += tile `A` times tile `B`, of pairs of bf16; sums are f32. The first elements of a row's pairs are summed
-    /// by fused multiply-adds from 0, the second ones too, and the sum of both is added. Subnormal numbers are zeros.
+    /// Tile `C` += tile `A` times tile `B`, of pairs of bf16; sums are f32. The first elements of a row's pairs are
+    /// summed by fused multiply-adds from 0, the second ones too, and the sum of both is added. Subnormal numbers are
+    /// zeros.
     fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self);
 
     /// Prefetches a cache line into the first-level cache; any address is allowed.
@@ -65,8 +66,9 @@ impl Set for Processor {
     type Ints = super::ints::Avx512;
 }
 
-/// Cuts f32 into bf16, the largest part first: their sum is the number if it has at most `8 P` bits of significand. Lane
-/// i of a part has number i of the first sixteen in its lower half, and that of the other sixteen in the upper half.
+/// Cuts f32 into bf16, the largest part first: their sum is the number if it has at most `8 P` bits of significand.
+/// Lane i of a part has number i of the first sixteen in its lower half, and that of the other sixteen in the upper
+/// half.
 ///
 /// # Safety
 /// `L`'s instructions are available.

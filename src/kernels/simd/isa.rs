@@ -4,7 +4,8 @@
 use super::tiles_here;
 use once_cell::race::OnceBox;
 
-/// The instruction sets that kernels are written for. All give the same bits.
+/// The instruction sets that kernels are written for. All give the same bits, except `Amx` for whole texts and
+/// pictures.
 ///
 /// Pass one to a kernel only if `available` lists it and it is `permitted`: kernels rely on that without another
 /// check.

@@ -59,8 +59,8 @@ pub fn bytes_in_parts(isa: Isa, threads: usize, [rows, cols]: [usize; 2]) -> usi
     }
 }
 
-/// As `matmul`, for weights that are `in_parts`, with another order of sums, which pays for many rows. A product's bits do
-/// not depend on other rows here either.
+/// As `matmul`, for weights that are `in_parts`, with another order of sums, which pays for many rows. A product's
+/// bits do not depend on other rows here either.
 pub fn matmul_in_parts(
     pool: &Pool,
     x: &Rows,

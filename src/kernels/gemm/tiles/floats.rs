@@ -1,12 +1,13 @@
 //! Products of floats, cut into parts of bf16 that sum to them (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16
 //! Artificial Intelligence Datatype For Higher-Precision Computations").
 //!
-//! A float has three parts, a weight in F16 two, one in BF16 one. All products of parts are summed whose orders, counted
-//! from 0, sum to at most two. What is left out of a product is below 2^-21 of it. Parts that are subnormal numbers count
-//! as zeros; infinite numbers become NaN.
+//! A float has three parts, a weight in F16 two, one in BF16 one. All products of parts are summed whose orders,
+//! counted from 0, sum to at most two. What is left out of a product is below 2^-21 of it. Parts that are subnormal
+//! numbers count as zeros; infinite numbers become NaN.
 //!
-//! A left tile has 32 columns of sixteen tokens, a right tile those of sixteen rows of weights, both as pairs of columns
-//! that are sixteen apart. Every sum has one order: columns in steps of 32, in each of these the products of `PATHS`.
+//! A left tile has 32 columns of sixteen tokens, a right tile those of sixteen rows of weights, both as pairs of
+//! columns that are sixteen apart. Every sum has one order: columns in steps of 32, in each of these the products of
+//! `PATHS`.
 
 pub(crate) use super::SIDE;
 use super::{columns, in_groups, write};
@@ -23,8 +24,8 @@ pub(crate) const COLUMNS: usize = 32;
 pub(crate) const PARTS: usize = 3;
 /// Lines of the parts of sixteen activations' tile.
 pub(crate) const LEFT: usize = PARTS * SIDE;
-/// Steps of columns, and groups of tokens, after which others of a task's weights are read. These parts of both operands,
-/// with the weights of a task, fit the second-level cache of a core that two threads share.
+/// Steps of columns, and groups of tokens, after which others of a task's weights are read. These parts of both
+/// operands, with the weights of a task, fit the second-level cache of a core that two threads share.
 const SPAN: usize = 32;
 const BLOCK: usize = 16;
 
@@ -171,8 +172,8 @@ pub(crate) unsafe fn right<S: Set, E: Element, const P: usize>(rows: &[&[u8]], o
     }
 }
 
-/// The products of parts of a left with parts of a right tile, by the number of the right's: in the order in which fewest
-/// tiles are loaded.
+/// The products of parts of a left with parts of a right tile, by the number of the right's: in the order in which
+/// fewest tiles are loaded.
 const PATHS: [&[[usize; 2]]; 3] = [
     &[[2, 0], [1, 0], [0, 0]],
     &[[2, 0], [0, 0], [0, 1], [1, 1], [1, 0]],
@@ -283,8 +284,8 @@ unsafe fn multiplied<S: Set, E: Element, const P: usize>(task: &Task, scratch: &
 }
 
 impl<const P: usize> Sweep<'_, P> {
-    /// Adds the products of some columns of two groups of tokens with all strips, to sums that the first columns begin. The
-    /// last group and the last strip take the place of missing ones.
+    /// Adds the products of some columns of two groups of tokens with all strips, to sums that the first columns
+    /// begin. The last group and the last strip take the place of missing ones.
     #[inline(always)]
     unsafe fn add<S: Set>(&mut self, block: &Range<usize>, group: usize, span: Range<usize>) {
         let &mut Self { x, panel, steps, strips, .. } = self;
