@@ -4,7 +4,7 @@
 use super::attention::Turn;
 use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
-use crate::kernels::attention::whole::{SPAN_ROWS, Scratch, Text};
+use crate::kernels::attention::whole::{Scratch, Text, span_rows};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
@@ -86,7 +86,7 @@ impl Encode<'_> {
             let qkv = &qkv[first * width..(first + rows) * width];
             let (head_dim, window) = (s.head_dim, self.how.window);
             let text = Text { qkv, width, head_dim, columns, scale: s.scale, window };
-            let span = start..rows.min(start + SPAN_ROWS);
+            let span = start..rows.min(start + span_rows(self.isa));
             SCRATCH.with_borrow_mut(|scratch| {
                 scratch.attend(self.isa, &text, span, |row| {
                     let at = (first + row) * out_width + q;
@@ -102,7 +102,7 @@ impl Encode<'_> {
     fn tasks(&self) -> Result<Vec<Task>> {
         let (heads, mut tasks) = (self.how.shape.heads, Vec::new());
         for rows in &self.batch.seqs {
-            let starts = (0..rows.rows as usize).step_by(SPAN_ROWS);
+            let starts = (0..rows.rows as usize).step_by(span_rows(self.isa));
             reserve(&mut tasks, heads * starts.len(), "a step's tasks")?;
             tasks.extend(
                 (0..heads)

@@ -211,6 +211,9 @@ pub struct Projections {
     pub fold: Option<Arc<Fold>>,
     /// A copy of the matrix, if there is one and it is ternary, for inputs with many zeros.
     pub columns: Option<Arc<Columns>>,
+    /// Passes have whole pictures, never a few of the rows that others had: sums may have an order that pays for many
+    /// rows alone.
+    pub whole: bool,
 }
 
 impl Projections {
@@ -222,7 +225,14 @@ impl Projections {
 
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {
     fn from(matrices: M) -> Self {
-        Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None, columns: None }
+        Self {
+            matrices: matrices.into(),
+            bias: None,
+            norms: Vec::new(),
+            fold: None,
+            columns: None,
+            whole: false,
+        }
     }
 }
 

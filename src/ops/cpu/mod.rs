@@ -15,6 +15,7 @@ use super::state::Accepted;
 use super::{AttentionShape, HostMemory, Memory, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
+use crate::kernels::gemm::dense;
 use crate::kernels::gemm::ternary::Gates;
 use crate::kernels::{Isa, Pool, available};
 use crate::ops::batch::Outputs;
@@ -120,6 +121,10 @@ impl OpSet for CpuOps {
 
     fn attention_bytes(&self, shape: &AttentionShape, _rows: usize, context: usize) -> usize {
         shape.scratch_bytes(self.pool.threads(), context)
+    }
+
+    fn whole_bytes(&self, rows: usize, cols: usize) -> usize {
+        dense::bytes_in_parts(self.isa, self.pool.threads(), [rows, cols])
     }
 
     fn gates(&self) -> [u64; 2] {

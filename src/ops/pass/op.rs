@@ -25,6 +25,11 @@ impl Product {
     pub fn fixed(weights: impl Into<Projections>) -> Self {
         Self { weights: weights.into(), site: None, names: Vec::new() }
     }
+
+    /// The same, of passes over whole pictures.
+    pub fn whole(weights: impl Into<Projections>) -> Self {
+        Self::fixed(Projections { whole: true, ..weights.into() })
+    }
 }
 
 /// `to` is the register of the result, `[T, width]`, where T is the number of the batch's rows, or after `Want` that of
