@@ -33,5 +33,8 @@ AGENT = Agent(
     ],
     tool="Write",
     arguments=lambda path, text: {"filepath": str(path), "content": text},
+    look="Read",
+    looks_at=lambda path: {"filepath": str(path)},
+    attached=lambda path, question: [f"{question} @{path}"],
     quiet={"CONTINUE_TELEMETRY_ENABLED": "0"},
 )

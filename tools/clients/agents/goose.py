@@ -25,5 +25,8 @@ AGENT = Agent(
     ],
     tool="write",
     arguments=lambda path, text: {"path": str(path), "content": text},
+    look="read_image",
+    looks_at=lambda path: {"source": str(path)},
+    attached=lambda path, question: [f"{question} {path}"],
     quiet={"GOOSE_DISABLE_KEYRING": "1", "GOOSE_TELEMETRY_ENABLED": "false"},
 )
