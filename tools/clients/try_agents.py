@@ -74,7 +74,7 @@ class Task(NamedTuple):
     wrong: Callable  # (agent, run): what was wrong, or None
     sees: bool = False
     asked: Callable = lambda agent, place, question: [question]  # the agent's last arguments
-    fits: Callable = lambda agent: True
+    fits: Callable = lambda agent, way: True
 
 
 def smollm2():
@@ -187,9 +187,11 @@ def unseen(agent, run):
 
 def miscounted(run, exchange):
     """Whether a picture of twice the height has not twice the tokens in the same request."""
-    twice = base64.b64encode(seeing.png(640, 640))
-    body, count = BASE64.subn(twice, exchange.body)
-    own, other = (prompt_tokens(answered(run.port, exchange.path, body)) for body in (exchange.body, body))
+    fields = {**json.loads(exchange.body), "stream": False}  # not every stream has counts
+    fields.pop("stream_options", None)
+    same = json.dumps(fields).encode()
+    twice, count = BASE64.subn(base64.b64encode(seeing.png(640, 640)), same)
+    own, other = (prompt_tokens(answered(run.port, exchange.path, body)) for body in (same, twice))
     more = count * OF_PICTURE
     return None if other - own == more else f"{other - own} tokens more, not {more}, of {count} larger pictures"
 
@@ -228,7 +230,7 @@ TASKS = [
         unseen,
         sees=True,
         asked=lambda agent, place, question: agent.attached(place.work / PICTURE, question),
-        fits=lambda agent: agent.attached,
+        fits=lambda agent, way: agent.attached and way.pictures,
     ),
     Task(
         "a picture to read",
@@ -237,7 +239,7 @@ TASKS = [
         "65536",
         unseen,
         sees=True,
-        fits=lambda agent: agent.look,
+        fits=lambda agent, way: agent.look and way.pictures,
     ),
 ]
 
@@ -375,7 +377,7 @@ def keep(run, home, name):
 def try_agent(name):
     agent = agents.find(name)
     for way in agent.ways:
-        for task in filter(lambda task: task.fits(agent), TASKS):
+        for task in (task for task in TASKS if task.fits(agent, way)):
             home = Path(tempfile.mkdtemp())
             requests = 0
             try:

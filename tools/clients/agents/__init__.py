@@ -43,6 +43,7 @@ class Way(NamedTuple):
 
     route: str
     settings: Callable[[Place], Settings]
+    pictures: bool = True  # the agent sends them so
 
 
 class Agent(NamedTuple):
