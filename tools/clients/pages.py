@@ -45,8 +45,9 @@ with; [clients](clients.md#agents) has the results. `make trials` writes it (`to
 - A name that is no model of the server is refused with status 404; with `--any-model 1` it is the model all the same.
 - With `BN_API_KEY`, the key takes the place of `none` below.
 - Agents send screenshots and images that they read, also as results of tools. A model that sees gets them
-  ([images](../hosts/server/README.md#images)). For others, `--unseen-images leave-out` has words in their place; by default an
-  image in the question itself is refused, and in results words stand for it.
+  ([images](../hosts/server/README.md#images)). For others, `--unseen-images leave-out` has words in their place; by
+  default an image in the question itself is refused, and in results words stand for it. Leave out of the settings below
+  what says that the model sees (`attachment`, `modalities`, `supports_vision`) if it does not.
 - Fields that the server does not know are left out. `--strict` refuses them: leave it out for agents.
 """
 
