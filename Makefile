@@ -67,7 +67,7 @@ UNWINDER := $(if $(findstring -musl,$(TARGET)),$(shell $(or $(RUSTC),rustc) --pr
 
 UNLOAD_CALLS := pthread_key_create pthread_key_delete pthread_atfork
 
-EXAMPLES := hello demo callbacks event_loop embed constrained bench loadgen
+EXAMPLES := hello demo callbacks event_loop embed constrained picture bench loadgen
 SYMBOLS := $(C)/symbols.txt
 READ_HEADER := awk -f tools/header/parse.awk
 

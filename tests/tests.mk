@@ -95,6 +95,9 @@ test-c: $(C)/tests $(EXAMPLES:%=$(C)/%) $(C)/cycles $(C)/soak $(C)/destroy
 	@$(C)/tests
 	@for example in hello demo callbacks embed constrained; do $(C)/$$example > $(C)/$$example.out || exit 1; done
 	@printf '17+25=\n1+1=\n' | $(C)/event_loop > $(C)/event_loop.out
+	@rm -rf $(C)/see && $(PYTHON) hosts/server/tests/seeing.py $(C)/see
+	@$(C)/picture $(C)/see $(C)/see/picture.png 'What is it?' > $(C)/picture.out 2> $(C)/picture.err || { cat $(C)/picture.err; exit 1; }
+	@grep -q ' takes 12 tokens' $(C)/picture.err
 	@echo "the examples run"
 	@$(C)/loadgen --seconds 0.5 --max-batch 8 --levels 50,150 --json $(C)/load.json --plot $(C)/load.svg \
 		builtin:echo > $(C)/loadgen.out

@@ -152,8 +152,9 @@ type Options struct {
 	HostCacheBytes uint64
 
 	// The most vectors of a picture, 0 to 65536, default 4096. The model's own bound counts if it
-	// is lower. Larger pictures are made smaller where the model lets them (Qwen), and refused
-	// elsewhere. Memory for one of this size is set aside. 0: pictures are refused.
+	// is lower. Larger pictures are made smaller where the model lets them (Qwen, Gemma 4), and
+	// refused elsewhere. Gemma's run in one step: max_batch_tokens bounds them too. Memory for one
+	// of this size is set aside. 0: pictures are refused.
 	PictureTokens uint64
 }
 

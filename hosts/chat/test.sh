@@ -105,6 +105,21 @@ grep -q 'too large' "$dir/err" || fail "20 GB were not refused"
 refuses '--pictures: cannot open' --pictures /nowhere/part "$demo" 17+25= < /dev/null
 printf '/image a.png\n' | refuses 'this model sees no images' builtin:echo
 printf '/image\n' | refuses '/image needs the name of a file' builtin:echo
+refuses 'this model sees no images' builtin:echo hello --image a.png < /dev/null
+
+# A tiny model that sees: an image on the command line is one of /image. What is none is refused by its name.
+"${PYTHON:-python3}" "$(dirname "$0")/../server/tests/seeing.py" "$dir/see"
+picture=$dir/see/picture.png
+printf "/image '%s'\nWhat is it?\n" "$picture" | "$chat" --lines "$dir/see" --temperature 0 --max-tokens 8 > "$dir/want"
+[ -s "$dir/want" ] || fail "no answer about an image"
+same "$dir/see" --temperature 0 --max-tokens 8 --image "$picture" 'What is it?' < /dev/null
+head -c 100 "$picture" > "$dir/cut.png"
+refuses 'cut.png: ' "$dir/see" hello --image "$dir/cut.png" < /dev/null
+refuses "$dir/see: it is not a regular file" "$dir/see" hello --image "$dir/see" < /dev/null
+mkfifo "$dir/pipe.png"
+refuses 'pipe.png: it is not a regular file' "$dir/see" hello --image "$dir/pipe.png" < /dev/null
+refuses 'nowhere.png: ' "$dir/see" hello --image /nowhere.png < /dev/null
+refuses 'config.json: ' "$dir/see" hello --image "$dir/see/config.json" < /dev/null
 refuses '/nowhere' /nowhere < /dev/null
 refuses 'mtp is set' --mtp 1 < /dev/null
 refuses '/nowhere/drafter' --drafter /nowhere/drafter < /dev/null

@@ -2,6 +2,7 @@
 //!
 //! Each kernel takes the instruction set to use. It gives the same bits with any instruction set and any number of
 //! threads, and the bits of a row do not depend on the other rows of the call. The portable code is the reference.
+//! Floats that are multiplied in parts on matrix tiles (`gemm::tiles::floats`) have bits of their own.
 
 pub mod attention;
 pub mod gemm;

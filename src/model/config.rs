@@ -6,7 +6,7 @@ mod mixers;
 pub(super) use limits::{CONTEXT, FACTOR, HEADS, HIDDEN, KERNEL, LAYERS};
 pub(super) use mixers::LatentConfig;
 
-use super::family::{Family, QkNorm};
+use super::family::{Family, Mutual, QkNorm};
 use super::keys::{LAYER_INPUTS, NEXTN, SHARED_KV};
 use super::layers::recurrent::Mixer;
 use super::names::Names;
@@ -86,6 +86,8 @@ pub struct DecoderConfig {
 pub struct Block {
     /// Number of positions that a row sees, its own included (sliding window). `None`: all up to its own.
     pub window: Option<usize>,
+    /// Rows of a picture see each other in both directions.
+    pub mutual: bool,
     /// Index into `DecoderConfig::ropes`.
     pub rope: usize,
     /// It is of `DecoderConfig::recurrent` instead of attention.
@@ -101,6 +103,17 @@ pub struct Block {
 }
 
 impl Block {
+    /// Marks the layers in which rows of pictures see each other. `said`: see `Mutual::Windowed`.
+    pub(super) fn mark_mutual(blocks: &mut [Self], mutual: Mutual, said: bool) {
+        for block in blocks {
+            block.mutual = match mutual {
+                Mutual::Never => false,
+                Mutual::All => true,
+                Mutual::Windowed => said && block.window.is_some(),
+            };
+        }
+    }
+
     /// Whether its past is a state.
     pub fn has_state(&self) -> bool {
         self.recurrent || self.beside

@@ -236,6 +236,7 @@ fn facts_of(decoder: &Decoder, other_bytes: u64) -> Result<Facts> {
         pooling: config.pooling,
         raw_embeddings: config.raw_embeddings,
         sampling: config.sampling,
+        mutual: config.blocks.iter().any(|block| block.mutual),
         axes: config
             .axes
             .as_ref()

@@ -27,6 +27,8 @@ pub struct Facts {
     pub sampling: SamplingDefaults,
     /// Its rows can be rotated by axes of time, height and width.
     pub axes: bool,
+    /// Rows of a picture see each other in both directions in some layers, so they run in one step.
+    pub mutual: bool,
     /// It generates nothing, and runs a whole prompt in one step, without a KV cache.
     pub encodes: bool,
     /// Some: it scores pairs of texts, from the hidden states that this pooling takes.

@@ -14,7 +14,7 @@ pub(crate) use metadata::Metadata;
 
 use super::Pooling;
 use super::checkpoint::Checkpoint;
-use super::config::{DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
+use super::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, Parts};
 use super::encoder::EncoderConfig;
 use super::family::{ExpertDefaults, FAMILIES, Factor, Family, REFUSED, ScaleSizes, SharedExpert};
 use super::fused;
@@ -267,6 +267,8 @@ impl<'a> Keys<'a> {
         let rows = rows.or(self.target.map(|target| target.vocab_size));
         let ffn = self.feed_forwards(experts.as_ref(), &mut blocks)?;
         self.share(&mut blocks)?;
+        let layer_inputs = self.layer_inputs()?;
+        Block::mark_mutual(&mut blocks, self.family.mutual, layer_inputs.is_none());
         let config = DecoderConfig {
             family: self.family,
             architecture: architecture.to_owned(),
@@ -282,7 +284,7 @@ impl<'a> Keys<'a> {
             attention,
             latent,
             global,
-            layer_inputs: self.layer_inputs()?,
+            layer_inputs,
             recurrent,
             blocks,
             ropes,

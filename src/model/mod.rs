@@ -41,7 +41,7 @@ pub use loader::{Source, load, load_checkpoint, load_tower};
 pub use options::{LoadOptions, WeightType};
 pub use pooling::Pooling;
 pub use sampling::SamplingDefaults;
-pub use sight::Sight;
+pub use sight::{PictureTokens, Sight};
 pub use tower::{Tower, TowerRun};
 
 use crate::base::{Error, Result};

@@ -166,6 +166,7 @@ impl<'a> Reader<'a> {
             bias: bias.then(|| biases.into()),
             fold: fold.map(Arc::new),
             columns: None,
+            whole: false,
         })
     }
 

@@ -9,24 +9,28 @@ use crate::text::Tokenizer;
 /// The tower of a decoder, and how it stands in prompts.
 pub struct Sight {
     pub tower: Tower,
-    /// The token that stands for a picture in prompts.
-    pub placeholder: u32,
+    pub tokens: PictureTokens,
     /// Rows of pictures are rotated by their lines and columns (M-RoPE).
     pub by_grid: bool,
+    /// Rows of a picture see each other in both directions.
+    pub mutual: bool,
+}
+
+/// The tokens that stand for pictures.
+#[derive(Clone, Copy, Debug)]
+pub struct PictureTokens {
+    /// For a picture in a prompt.
+    pub placeholder: u32,
+    /// For `Piece::Vectors`, where the texts around them are in the prompt.
+    pub soft: u32,
+    /// For each vector in a step, for inputs of single layers and for drafts.
+    pub row: u32,
 }
 
 impl Sight {
     pub(super) fn new(tower: Tower, facts: &Facts, tokenizer: Option<&Tokenizer>) -> Result<Self> {
-        let by_grid = match tower.processor().family {
-            Family::Qwen { .. } => true,
-            Family::Idefics3 { .. } | Family::Pixtral { .. } | Family::Lfm2(_) => false,
-            // Their pictures' rows see each other in both directions.
-            Family::Gemma3 { .. } | Family::Gemma4 { .. } => {
-                return Err(Error::unsupported(
-                    "the model has a tower, and pictures of Gemma are not taken yet",
-                ));
-            }
-        };
+        let processor = tower.processor();
+        let by_grid = matches!(processor.family, Family::Qwen { .. });
         if tower.width() != facts.hidden_size {
             let (width, hidden) = (tower.width(), facts.hidden_size);
             return Err(Error::bad_model(format!(
@@ -38,12 +42,19 @@ impl Sight {
                 "the model has a tower, and does not rotate by lines and columns",
             ));
         }
-        let text = tower.processor().placeholder();
-        let token = tower.token().or_else(|| tokenizer?.control_token(text));
-        let token = token.filter(|token| (*token as usize) < facts.vocab_size);
-        let placeholder = token.ok_or_else(|| {
-            Error::unsupported(format!("the tokenizer has no token {text}, which stands for pictures"))
-        })?;
-        Ok(Self { tower, placeholder, by_grid })
+        let token = |text: &str, own: Option<u32>| {
+            let token = own.or_else(|| tokenizer?.control_token(text));
+            token.filter(|token| (*token as usize) < facts.vocab_size).ok_or_else(|| {
+                Error::unsupported(format!("the tokenizer has no token {text}, which stands for pictures"))
+            })
+        };
+        let soft = token(processor.soft_token(), tower.token())?;
+        let placeholder = match processor.placeholder() == processor.soft_token() {
+            true => soft,
+            false => token(processor.placeholder(), None)?,
+        };
+        // The padding token's, as in transformers and llama.cpp.
+        let row = if matches!(processor.family, Family::Gemma4 { .. }) { 0 } else { soft };
+        Ok(Self { tower, tokens: PictureTokens { placeholder, soft, row }, by_grid, mutual: facts.mutual })
     }
 }

@@ -63,8 +63,8 @@ pub struct RaggedBatch {
     /// The numbers that each row is rotated by, for the axes of time, height and width. A rope without axes takes the
     /// first. Windows and block tables go by `positions` all the same. Empty: all are the row's position.
     pub rotations: Vec<[u32; 3]>,
-    /// Ranges of rows, each of one sequence, that see each other in both directions, also beyond a window (Gemma 3's
-    /// pictures). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
+    /// Ranges of rows, each of one sequence, that see each other in both directions (Gemma's pictures), in layers that have
+    /// it so (`Attention::mutual`). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
     /// order. Whoever gives them must not begin a batch inside of one, after a cached prefix either.
     pub mutual: Vec<Range<u32>>,
     /// What `Op::Blend` adds up for each row; empty for programs without it.

@@ -4,7 +4,7 @@
 use super::attention::Turn;
 use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
-use crate::kernels::attention::whole::{SPAN_ROWS, Scratch, Text};
+use crate::kernels::attention::whole::{Scratch, Text, span_rows};
 use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::{Isa, Pool};
 use std::cell::RefCell;
@@ -82,7 +82,7 @@ impl Encode<'_> {
         let shared = SharedOut::new(out);
         let pairs = |task: &Task| {
             let rows = task.rows.rows as usize;
-            (rows - task.start).min(SPAN_ROWS) * rows
+            (rows - task.start).min(span_rows(self.isa)) * rows
         };
         let pairs: usize = tasks.iter().map(pairs).sum();
         self.pool.run_if_worth(pairs.saturating_mul(2 * s.head_dim), tasks.len(), &|n| {
@@ -93,7 +93,7 @@ impl Encode<'_> {
             let qkv = &qkv[first * width..(first + rows) * width];
             let (head_dim, window) = (s.head_dim, self.how.window);
             let text = Text { qkv, width, head_dim, columns, scale: s.scale, window };
-            let span = start..rows.min(start + SPAN_ROWS);
+            let span = start..rows.min(start + span_rows(self.isa));
             SCRATCH.with_borrow_mut(|scratch| {
                 scratch.attend(self.isa, &text, span, |row| {
                     let at = (first + row) * out_width + q;
@@ -112,7 +112,7 @@ impl Encode<'_> {
             let within = |start: &usize| {
                 self.part.as_ref().is_none_or(|part| part.contains(&(rows.row as usize + start)))
             };
-            let starts = (0..rows.rows as usize).step_by(SPAN_ROWS).filter(within);
+            let starts = (0..rows.rows as usize).step_by(span_rows(self.isa)).filter(within);
             reserve(&mut tasks, heads * starts.clone().count(), "a step's tasks")?;
             tasks.extend(
                 (0..heads)

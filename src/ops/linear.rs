@@ -72,7 +72,7 @@ impl Linear<'_> {
     /// Checks that weights, norms and bias fit each other. Returns the number of the weights' columns.
     fn check(&self) -> Result<usize> {
         let bad = |why: String| Err(Error::internal(why));
-        let Projections { matrices, bias, norms, fold, columns } = self.weights;
+        let Projections { matrices, bias, norms, fold, columns, whole: _ } = self.weights;
         let Some(first) = matrices.first().filter(|_| matrices.len() <= MOST) else {
             return bad(format!("a product needs 1 to {MOST} matrices"));
         };
@@ -103,7 +103,7 @@ impl Linear<'_> {
 
     /// Multiplies `x` with all of `weights`, side by side in `out`. Matrices of the same arithmetic are one product.
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
-        let Prepared { floats, ints } = prepared;
+        let Prepared { floats, ints, parts } = prepared;
         let kind = weights[0].dtype.arithmetic();
         if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
             return self.of_kind(kind, x, weights, prepared, out);
@@ -112,11 +112,12 @@ impl Linear<'_> {
         let Rows { pool, isa, rows, cols, .. } = *x;
         let source = Source::Rows(x.floats(floats));
         let x = Rows { pool, isa, source, norm: None, fold: None, rows, cols };
-        let mut again = Prepared { floats: Vec::new(), ints: std::mem::take(ints) };
+        let mut again =
+            Prepared { floats: Vec::new(), ints: std::mem::take(ints), parts: std::mem::take(parts) };
         for kind in [Arithmetic::Int8, Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
             self.of_kind(kind, &x, weights, &mut again, out);
         }
-        *ints = again.ints;
+        (*ints, *parts) = (again.ints, again.parts);
     }
 
     /// Multiplies `x` with the `weights` of arithmetic `kind`. The columns of the others stay as they are.
@@ -153,6 +154,11 @@ impl Linear<'_> {
             Some(Some(block)) => {
                 let x = x.blocks(block, &mut prepared.ints);
                 quantized::matmul(self.pool, self.isa, &x, parts, stride, out);
+            }
+            Some(None) if self.weights.whole && dense::in_parts(self.isa, parts) => {
+                let row = |n: usize, then: &mut dyn FnMut(&[f32])| x.with(n, false, then);
+                let rows = dense::Rows { count: x.rows, cols: x.cols, row: &row };
+                dense::matmul_in_parts(self.pool, &rows, parts, stride, &mut prepared.parts, out);
             }
             Some(None) => {
                 let x = (x.floats(&mut prepared.floats), x.cols);

@@ -39,6 +39,8 @@ pub(super) struct Rows<'a> {
 pub(super) struct Prepared {
     pub floats: Vec<f32>,
     pub ints: Ints,
+    /// Rows in parts of bf16.
+    pub parts: Vec<Line>,
 }
 
 /// Quantized rows of one kind.
@@ -116,7 +118,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Calls `then` with row `n`, `rotated` or not, which may be in this thread's buffer.
-    fn with(&self, n: usize, rotated: bool, then: &mut dyn FnMut(&[f32])) {
+    pub(super) fn with(&self, n: usize, rotated: bool, then: &mut dyn FnMut(&[f32])) {
         ROW.with_borrow_mut(|buffer| {
             let buffer = grown(buffer, self.cols);
             match self.make(n, buffer) {

@@ -66,6 +66,10 @@ pub trait OpSet: Send + Sync {
     fn head_bytes(&self, _rows: usize, _vocab: usize) -> usize {
         0
     }
+    /// Bytes that a product of `Projections::whole` keeps, besides its rows in f32, for `rows` rows of `cols` columns.
+    fn whole_bytes(&self, _rows: usize, _cols: usize) -> usize {
+        0
+    }
     /// Maximum bytes that attention keeps between calls, for steps of `rows` rows and contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
     /// Rows of a sequence that `Op::Encode` has in one task.

@@ -22,6 +22,8 @@ struct Scratch {
     widest: usize,
     /// The input and the product of a matrix with a norm of its own.
     own: usize,
+    /// Bytes of products of whole pictures.
+    whole: usize,
     experts: usize,
     recurrent: usize,
     attention: usize,
@@ -49,13 +51,13 @@ pub fn step_bytes<'a>(
         program.ops().iter().for_each(|op| scratch.add(op, ops, extent));
         registers = registers.max(if ops.pools() { program.pooled() } else { program.floats() });
     }
-    let Scratch { widest, own, experts, recurrent, attention, threads, head } = scratch;
+    let Scratch { widest, own, whole, experts, recurrent, attention, threads, head } = scratch;
     let angles = |rope: &Rope| 1 + 3 * usize::from(rope.axes.is_some()) + 2 * rope.inv_freq.len();
     let angles: usize = ropes.iter().map(|ropes| angles(&ropes.rope)).sum();
     let floats = registers + angles + widest + own + experts + recurrent;
     let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
     let row = row + shapes * Paging::ROW_BYTES;
-    let all = [extent.rows.saturating_mul(row), attention, threads, head, 1 << 20];
+    let all = [extent.rows.saturating_mul(row), whole, attention, threads, head, 1 << 20];
     all.into_iter().fold(0, usize::saturating_add)
 }
 
@@ -85,14 +87,14 @@ impl Program {
 impl Scratch {
     fn add(&mut self, op: &Op, ops: &dyn OpSet, extent: Extent) {
         if let Some(product) = op.product() {
-            self.product(&product.weights);
+            self.product(&product.weights, ops, extent);
         }
         match op {
             Op::Head { product, .. } => {
                 self.head = ops.head_bytes(extent.logits, product.weights.width());
             }
             Op::Experts { experts, .. } => {
-                experts.products().for_each(|weights| self.product(weights));
+                experts.products().for_each(|weights| self.product(weights, ops, extent));
                 let hidden = experts.router.matrices.first().map_or(0, |router| router.cols);
                 let shared = experts.shared.iter().map(|shared| &shared.expert);
                 let widths = experts.experts.iter().chain(shared).map(|expert| expert.gate_up.width());
@@ -114,7 +116,7 @@ impl Scratch {
             }
             Op::Encode { how, .. } => self.whole(&how.shape, ops, extent),
             Op::Absorb { latent, .. } => {
-                latent.products().for_each(|weights| self.product(weights));
+                latent.products().for_each(|weights| self.product(weights, ops, extent));
                 let kept = ops.threads().saturating_mul(latent.shape.scratch_bytes(extent.rows));
                 self.threads = self.threads.max(kept);
             }
@@ -122,9 +124,12 @@ impl Scratch {
         }
     }
 
-    fn product(&mut self, weights: &Projections) {
+    fn product(&mut self, weights: &Projections, ops: &dyn OpSet, extent: Extent) {
         let cols = weights.matrices.first().map_or(0, |matrix| matrix.cols);
         self.widest = self.widest.max(cols);
+        if weights.whole {
+            self.whole = self.whole.max(ops.whole_bytes(extent.rows, cols));
+        }
         if !weights.norms.is_empty() {
             let rows = weights.matrices.iter().map(|matrix| matrix.rows).max().unwrap_or(0);
             self.own = self.own.max(cols + rows);

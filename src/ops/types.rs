@@ -211,6 +211,9 @@ pub struct Projections {
     pub fold: Option<Arc<Fold>>,
     /// A copy of the matrix, if there is one and it is ternary, for inputs with many zeros.
     pub columns: Option<Arc<Columns>>,
+    /// Passes have whole pictures, never a few of the rows that others had: sums may have an order that pays for many
+    /// rows alone.
+    pub whole: bool,
 }
 
 impl Projections {
@@ -222,7 +225,14 @@ impl Projections {
 
 impl<M: Into<Vec<Matrix>>> From<M> for Projections {
     fn from(matrices: M) -> Self {
-        Self { matrices: matrices.into(), bias: None, norms: Vec::new(), fold: None, columns: None }
+        Self {
+            matrices: matrices.into(),
+            bias: None,
+            norms: Vec::new(),
+            fold: None,
+            columns: None,
+            whole: false,
+        }
     }
 }
 
@@ -233,6 +243,8 @@ pub struct Attention<'a> {
     pub rope: &'a Rope,
     /// Number of positions that a row sees, including its own. `None`: all up to its own.
     pub window: Option<usize>,
+    /// Rows of `RaggedBatch::mutual` see each other in both directions.
+    pub mutual: bool,
     /// The first position that has a key; on the CPU only. Rows before it see their own.
     pub from: usize,
     /// A score of each head that has no value: its weight is left out after the softmax (Xiao et al. 2023).
@@ -249,7 +261,17 @@ pub struct Attention<'a> {
 impl<'a> Attention<'a> {
     /// Over all positions, without norms.
     pub fn plain(shape: &'a AttentionShape, rope: &'a Rope) -> Self {
-        Self { shape, rope, window: None, from: 0, norms: None, value_norm: None, shared: false, sinks: None }
+        Self {
+            shape,
+            rope,
+            window: None,
+            mutual: true,
+            from: 0,
+            norms: None,
+            value_norm: None,
+            shared: false,
+            sinks: None,
+        }
     }
 
     /// Elements of a row.
@@ -259,12 +281,12 @@ impl<'a> Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// The positions that a row at `position` sees. If it is one of `mutual`, it sees all of them, also those beyond
-    /// its window, as in Gemma 3.
+    /// The positions that a row at `position` sees, also those of `mutual` after it. A window bounds what it sees before
+    /// itself, as in transformers from 5.23 on (it is never shorter than a picture in published models).
     pub(super) fn seen(&self, position: usize, mutual: Option<Range<usize>>) -> Seen {
         let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)));
-        let Range { start, end } = mutual.unwrap_or(position..position + 1);
-        Seen { first: first.min(start).max(self.from.min(position)), last: end - 1 }
+        let last = mutual.filter(|_| self.mutual).map_or(position, |mutual| mutual.end - 1);
+        Seen { first: first.max(self.from.min(position)), last }
     }
 }
 

@@ -162,6 +162,14 @@ impl Processor {
         }
     }
 
+    /// The text that `Piece::Vectors` stand for where the model's own processor writes a text.
+    pub fn soft_token(&self) -> &'static str {
+        match self.family {
+            Family::Gemma3 { .. } => "<image_soft_token>",
+            _ => self.placeholder(),
+        }
+    }
+
     /// The most patches of a picture.
     pub fn most_patches(&self) -> usize {
         let cell = u64::from(self.patch) * u64::from(self.patch);
@@ -195,10 +203,15 @@ impl Processor {
 
     /// The same for pictures of at most `tokens` soft tokens, where pictures may be made smaller.
     pub fn bounded(mut self, tokens: u32) -> Self {
-        if let Family::Qwen { min_pixels, max_pixels, .. } = &mut self.family {
-            let side = u64::from(self.patch) * u64::from(self.merge);
-            *max_pixels = (*max_pixels).min(u64::from(tokens).max(1) * side * side);
-            *min_pixels = (*min_pixels).min(*max_pixels);
+        let tokens = tokens.max(1);
+        match &mut self.family {
+            Family::Qwen { min_pixels, max_pixels, .. } => {
+                let side = u64::from(self.patch) * u64::from(self.merge);
+                *max_pixels = (*max_pixels).min(u64::from(tokens) * side * side);
+                *min_pixels = (*min_pixels).min(*max_pixels);
+            }
+            Family::Gemma4 { max_tokens } => *max_tokens = (*max_tokens).min(tokens),
+            _ => {}
         }
         self
     }

@@ -196,7 +196,15 @@ impl Scheduler {
         if !reuse.shared {
             return Found::default();
         }
-        self.cache.find(reuse.salt, &slot.keys, &|at| tokens.content(seq, at), slot.reusable(), table)
+        let mut limit = slot.reusable();
+        loop {
+            let found = self.cache.find(reuse.salt, &slot.keys, &|at| tokens.content(seq, at), limit, table);
+            match tokens.undivided(seq, found.positions(self.config.block_size)) {
+                Some(rows) => limit = rows.start,
+                None => return found,
+            }
+            table.clear();
+        }
     }
 
     /// Looks for a running sequence of higher rank that computes the next positions of `seq` now. The cache has the first

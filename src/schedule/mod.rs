@@ -35,6 +35,7 @@ pub use step_time::{StepCost, StepTime, Work};
 
 use crate::cache::ContentId;
 use slots::SequenceSlots;
+use std::ops::Range;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerConfig {
@@ -132,6 +133,12 @@ pub struct Request {
 pub trait Tokens {
     /// The token, or given vector, at a position of the prompt or of the output.
     fn content(&self, seq: SeqId, position: u32) -> ContentId;
+
+    /// The positions that run in one step, if rows of the prompt that see each other in both directions are on both
+    /// sides of the beginning of `position`. Neither a chunk nor a cached prefix ends there.
+    fn undivided(&self, _seq: SeqId, _position: u32) -> Option<Range<u32>> {
+        None
+    }
 }
 
 /// One sequence's rows in a step: positions `start..start + rows`.

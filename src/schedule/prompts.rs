@@ -44,7 +44,7 @@ impl Scheduler {
         let prompts = prompts.filter(|seq| only.is_none_or(|only| only == *seq));
         chunks.extend(prompts.map(|seq| (seq, 0)));
         if !chunks.is_empty() {
-            self.share(plan, &mut chunks);
+            self.share(plan, &mut chunks, tokens);
             for &(seq, rows) in &chunks {
                 self.plan_chunk(seq, rows, plan, tokens, now);
             }
@@ -114,7 +114,7 @@ impl Scheduler {
     }
 
     /// Divides the room among the prompts, which are in the order of the queue.
-    fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)]) {
+    fn share(&self, plan: &mut Plan, chunks: &mut [(SeqId, u32)], tokens: &dyn Tokens) {
         let mut room = self.room(plan, chunks);
         let first = chunks[0].0;
         let part = match self.slots[first].request.whole {
@@ -123,7 +123,8 @@ impl Scheduler {
                 Room { rows: room.rows.div_ceil(FIRST), ns: room.ns / f64::from(FIRST), least: 1, ..room }
             }
         };
-        chunks[0].1 = self.rows_in(first, 0, part);
+        let rows = self.rows_in(first, 0, part);
+        chunks[0].1 = self.whole_units(first, 0, rows, room, tokens);
         self.spend(first, 0, chunks[0].1, &mut room);
         // The order of prompts in the plan does not affect results.
         chunks.sort_unstable_by_key(|&(seq, _)| {
@@ -132,6 +133,7 @@ impl Scheduler {
         });
         for (seq, rows) in chunks.iter_mut() {
             let more = self.rows_in(*seq, *rows, room);
+            let more = self.whole_units(*seq, *rows, more, room, tokens);
             self.spend(*seq, *rows, more, &mut room);
             *rows += more;
             if *rows < self.slots[*seq].missing() {
@@ -158,6 +160,21 @@ impl Scheduler {
         let missing = self.slots[seq].missing();
         let in_time = self.step_time.rows_within(0, room.ns) >= missing || room.least == LEAST_PROMPT_ROWS;
         if given == 0 && missing <= room.rows && in_time { missing } else { 0 }
+    }
+
+    /// Cuts `rows` more rows of a prompt before rows that run in one step (`Tokens::undivided`). If such rows are next,
+    /// all of them or none. `room.least` is unchanged until a prompt gets rows, so the first one always runs.
+    fn whole_units(&self, seq: SeqId, given: u32, rows: u32, room: Room, tokens: &dyn Tokens) -> u32 {
+        let from = self.slots[seq].computed + given;
+        let Some(unit) = tokens.undivided(seq, from + rows) else { return rows };
+        if unit.start > from {
+            return unit.start - from;
+        }
+        let all = unit.end - from;
+        let logits = all.saturating_sub(self.slots[seq].rows_without_logits(given));
+        let fits = all <= room.rows && logits <= room.logits + 1;
+        let in_time = room.least > 0 || self.rows_in(seq, given, room) >= all;
+        if fits && in_time { all } else { 0 }
     }
 
     fn spend(&self, seq: SeqId, given: u32, rows: u32, room: &mut Room) {

@@ -5,6 +5,7 @@ mod below;
 mod depths;
 mod drafts;
 mod sharing;
+mod undivided;
 mod whole;
 
 fn config() -> SchedulerConfig {

@@ -42,6 +42,12 @@ struct Sequence {
 
 const VOCAB: usize = 64;
 
+/// The case of a model.
+pub fn case_of(model: &str) -> Case {
+    let named = |case: &Case| case.model.rsplit('/').next() == Some(model);
+    all().cases.into_iter().find(named).unwrap()
+}
+
 pub fn all() -> Golden {
     let bytes = std::fs::read("tests/golden/seeing/index.json").unwrap();
     serde_json::from_slice(&bytes).unwrap()
@@ -69,7 +75,7 @@ pub fn picture([width, height]: [u32; 2], n: u32) -> Picture<'static> {
 }
 
 /// A request for each sequence.
-fn requests(golden: &Case) -> Vec<RequestParams<'static>> {
+pub fn requests(golden: &Case) -> Vec<RequestParams<'static>> {
     let mut n = 0;
     let mut made = Vec::new();
     for case in &golden.sequences {
@@ -100,7 +106,9 @@ fn log_probabilities_are_those_of_transformers() {
     let mut rows = values.chunks_exact(VOCAB);
     for case in &golden.cases {
         let folder = talking(case);
-        let engine = engine(&folder.path(), |config| config.context_length = 128);
+        // Rows of logits for a whole picture.
+        let engine =
+            engine(&folder.path(), |config| (config.context_length, config.max_batch_size) = (128, 1));
         for (sequence, request) in case.sequences.iter().zip(requests(case)) {
             let scores = Some(ScoreParams { from: 0, generates: false });
             let prompt = Prompt::Text(sequence.text.clone().into());
@@ -393,9 +401,11 @@ fn a_tower_in_a_file_beside_the_model_sees_the_same() {
             assert!((f32::from_bits(got.1) - f32::from_bits(want.1)).abs() < 1e-4);
         }
     }
-    for (tower, says) in
-        [("smolvlm-f32.gguf", "no token <image>"), ("gemma3-f32.gguf", "Gemma"), ("no.gguf", "no.gguf")]
-    {
+    for (tower, says) in [
+        ("smolvlm-f32.gguf", "no token <image>"),
+        ("gemma3-f32.gguf", "no token <image_soft_token>"),
+        ("no.gguf", "no.gguf"),
+    ] {
         let error = open(tower).err().unwrap();
         assert!(error.message.contains(says) && error.message.contains("pictures_path"), "{error}");
     }

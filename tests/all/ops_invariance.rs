@@ -98,7 +98,7 @@ impl Toy {
             Self::new(7, DType::Ternary, shape(6, 2, 12), RopeStyle::Neox, Activation::Relu2),
             Self::new(8, DType::Int8, shape(4, 2, 16), RopeStyle::Neox, Activation::SwiGlu),
             Self::full(5, DType::I2S, shape(4, 2, 64), 19),
-            Self::full(6, DType::F32, shape(4, 1, 32), 16),
+            Self::full(6, DType::F32, shape(4, 1, 32), 30),
         ]
     }
 

@@ -3,18 +3,27 @@
 `asked` is the model whole; its template shows it the question and little else. Agents send up to
 20,000 tokens, and it was trained with 8,192.
 
-`scripted` writes what it was told, whatever else stands in the prompt: reasoning and calls of a tool, then a text. It
-has SmolLM2's tokenizer and one layer that does nothing. The last token alone says what comes next, so that any sampling
-gives the same.
+`scripted` writes what it was told, whatever else stands in the prompt: reasoning and calls of a tool, then a text, or
+another one if its template was shown a picture. It has SmolLM2's tokenizer and one layer that does nothing. The last
+token alone says what comes next, so that any sampling gives the same.
+
+`tower` is a part that sees for it. What it sees changes nothing but the prompt's length.
 """
+
+import os
 
 import gguf
 import numpy as np
+from trial import ROOT
+
+TOWER = os.path.join(ROOT, "tests", "golden", "towers", "mistral3-f32.gguf")
 
 CONTEXT = 131072
 WIDTH = 256
 END, QUOTE, BRACE = 2, 18, 109
 """Tokens of SmolLM2: <|im_end|>, a quotation mark, a closing brace."""
+IMAGE = ["[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+"""Tokens of Pixtral, for pictures."""
 LIKELY = {END: 12.0, QUOTE: 10.0, BRACE: 8.0}
 """Likely tokens outside of scripts, as when a schema allows none: a short object, then the end."""
 
@@ -27,7 +36,7 @@ ASKED = """{%- set ns = namespace(question='') %}
 {{- '<|im_end|>\\n<|im_start|>user\\n' + ns.question + '<|im_end|>\\n<|im_start|>assistant\\n' }}"""
 
 # A prompt ends with the token that starts a script.
-SCRIPTED = """{%- set ns = namespace(said=false, can=false) %}
+SCRIPTED = """{%- set ns = namespace(said=false, can=false, sees=false) %}
 {%- for tool in tools or [] %}
 {{- '<|im_start|>system\\n' + tool | tojson + '<|im_end|>\\n' }}
 {%- if tool.function.name == '%TOOL%' %}{%- set ns.can = true %}{%- endif %}
@@ -35,7 +44,12 @@ SCRIPTED = """{%- set ns = namespace(said=false, can=false) %}
 {%- for m in messages %}
 {{- '<|im_start|>' + m.role + '\\n' }}
 {%- if m.reasoning_content %}{{- '<think>\\n' + m.reasoning_content + '\\n</think>\\n' }}{%- endif %}
-{{- m.content or '' }}
+{%- if m.content is string %}{{- m.content }}
+{%- else %}
+{%- for part in m.content or [] %}
+{%- if part.type == 'image' %}{{- '[IMG]' }}{%- set ns.sees = true %}{%- else %}{{- part.text }}{%- endif %}
+{%- endfor %}
+{%- endif %}
 {%- for call in m.tool_calls or [] %}
 {{- '<tool_call>{"name": ' + call.function.name | tojson + ', "arguments": ' + call.function.arguments | tojson }}
 {{- '}</tool_call>' }}
@@ -44,7 +58,8 @@ SCRIPTED = """{%- set ns = namespace(said=false, can=false) %}
 {%- if m.role == 'tool' %}{%- set ns.said = true %}{%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
-{{- '<|im_start|>assistant\\n' + ('<|begin_call|>' if ns.can and not ns.said else '<|begin_text|>') }}
+{{- '<|im_start|>assistant\\n' }}
+{{- '<|begin_call|>' if ns.can and not ns.said else '<|begin_seen|>' if ns.sees else '<|begin_text|>' }}
 {%- endif %}"""
 
 
@@ -76,7 +91,7 @@ def pieces(text, taken):
 
 def copy(source, out, replaced, tensors):
     """A GGUF file with the source's metadata, some of it replaced, and these tensors, (name, data, type)."""
-    writer = gguf.GGUFWriter(out, "llama")
+    writer = gguf.GGUFWriter(out, source.fields["general.architecture"].contents())
     for key, field in source.fields.items():
         if key.startswith("GGUF.") or key == "general.architecture":
             continue
@@ -103,15 +118,16 @@ def sharper(tensor):
     return tensor.data * 10 if tensor.name == "output_norm.weight" else tensor.data
 
 
-def scripted(path, out, tool, call, text):
-    """Makes a model that writes `call` if a request has the tool but no result yet, and otherwise `text`."""
+def scripted(path, out, tool, call, text, seen=""):
+    """Makes a model that writes `call` if a request has the tool but no result yet, and otherwise `text`, or `seen` if
+    the request has a picture."""
     source = gguf.GGUFReader(path)
-    tokens = source.fields["tokenizer.ggml.tokens"].contents()
-    types = source.fields["tokenizer.ggml.token_type"].contents()
+    tokens = source.fields["tokenizer.ggml.tokens"].contents() + IMAGE
+    types = source.fields["tokenizer.ggml.token_type"].contents() + [gguf.TokenType.CONTROL] * len(IMAGE)
     first = len(tokens)
     taken = set(tokens)
     chains = []
-    for begin, written in (("<|begin_call|>", call), ("<|begin_text|>", text)):
+    for begin, written in (("<|begin_call|>", call), ("<|begin_text|>", text), ("<|begin_seen|>", seen)):
         chain = [begin, *pieces(written, taken)]
         chains.append(range(len(tokens), len(tokens) + len(chain)))
         tokens += chain
@@ -150,3 +166,13 @@ def idle():
         yield f"blk.0.{name}.weight", np.zeros((WIDTH, WIDTH), dtype=np.float32), None
     for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
         yield f"{name}.weight", np.ones(WIDTH, dtype=np.float32), None
+
+
+def tower(out):
+    """Makes the part that sees: of each 8 by 8 pixels of a picture that it has made to fit into 64 by 64, a row of
+    zeros, and a token behind each line."""
+    source = gguf.GGUFReader(TOWER)
+    projector = {"mm.1.weight": 36, "mm.2.weight": WIDTH}
+    kept = [(tensor.name, tensor.data, None) for tensor in source.tensors if tensor.name not in projector]
+    made = [(name, np.zeros((WIDTH, columns), dtype=np.float32), None) for name, columns in projector.items()]
+    copy(source, out, {"clip.vision.projection_dim": WIDTH}, kept + made)

@@ -11,7 +11,7 @@ from trial import ROOT
 CLIENTS = Path(ROOT, "docs", "clients.md")
 AGENTS = Path(ROOT, "docs", "agents.md")
 HEADING = "## Agents\n"
-SHOWN = agents.Place("http://127.0.0.1:8080", "my-model", Path("~"), Path("."), ("FILE",))
+SHOWN = agents.Place("http://127.0.0.1:8080", "my-model", Path("~"), Path("."), ("FILE",), sees=True)
 
 RESULTS = """
 Agents that others wrote, each without its screen, with the settings of [agents](agents.md). Between agent and server a
@@ -22,8 +22,12 @@ proxy notes each request. A run is `ok` if the agent ended with status 0, no req
 - *two files to write*: both files have their text, and its output has the answer after that. The model is a scripted
   one, made for this: whatever it reads, which is the agent's whole prompt, it writes reasoning and two calls of the
   agent's tool, and when their results are there, a sentence. For agents without tools it writes the edits as text.
+- *a picture*: a question with a PNG. The scripted model has a part that sees, and writes one sentence if its template
+  was shown a picture and another one if not; the output has the first. The last request with the picture, sent once
+  more with a larger one, has as many more tokens as that takes.
+- *a picture to read*: the same, with a call of the agent's tool that reads pictures. Its result has the picture.
 
-So this tries requests, streams, calls and their results, not how well a model does with an agent.
+So this tries requests, streams, calls, pictures and results, not how well a model does with an agent.
 """
 
 INTRO = """# Agents
@@ -41,8 +45,9 @@ with; [clients](clients.md#agents) has the results. `make trials` writes it (`to
 - A name that is no model of the server is refused with status 404; with `--any-model 1` it is the model all the same.
 - With `BN_API_KEY`, the key takes the place of `none` below.
 - Agents send screenshots and images that they read, also as results of tools. A model that sees gets them
-  ([images](../hosts/server/README.md#images)). For others, `--unseen-images leave-out` has words in their place; by default an
-  image in the question itself is refused, and in results words stand for it.
+  ([images](../hosts/server/README.md#images)). For others, `--unseen-images leave-out` has words in their place; by
+  default an image in the question itself is refused, and in results words stand for it. Leave out of the settings below
+  what says that the model sees (`attachment`, `modalities`, `supports_vision`) if it does not.
 - Fields that the server does not know are left out. `--strict` refuses them: leave it out for agents.
 """
 
@@ -102,9 +107,20 @@ def part(agent):
                 lines += ["", f"The same `~/{name}`, but:", "", block(kind, changed)]
         if way is agent.ways[0] or shell(agent, settings) != shell(agent, first):
             lines += ["", shell(agent, settings)]
+    if agent.attached:
+        lines += ["", "With a picture in the question:", "", block("sh", with_picture(agent, first))]
     if agent.quiet:
         lines += ["", "Set besides, against telemetry, updates and the like:", "", block("sh", exports(agent.quiet))]
     return "\n".join(lines) + "\n"
+
+
+def with_picture(agent, settings):
+    last = map(quoted, agent.attached(Path("shot.png"), "Your question"))
+    return " ".join([os.path.basename(agent.package.program), *map(shown, settings.arguments), *last])
+
+
+def quoted(word):
+    return f'"{word}"' if " " in word else shlex.quote(word)
 
 
 def lines_changed(before, after):

@@ -1,6 +1,7 @@
 """Tries bn-server with clients that others wrote, and writes docs/clients.md: `make trials` (README.md)."""
 
 import asyncio
+import base64
 import datetime
 import os
 import platform
@@ -11,7 +12,7 @@ from typing import Literal
 
 import pages
 import trial
-from trial import CHAT, ROOT, Server, trials
+from trial import CHAT, ROOT, Server, seeing, trials
 
 MODEL = "bn-demo"
 BOS, EOS = "<|bos|>", "<|eos|>"  # of the demo model
@@ -369,6 +370,93 @@ def try_lm_eval(server):
     shutil.rmtree(folder)
 
 
+def try_pictures(_):
+    """Clients that send a picture to a model that sees. It takes as many tokens in each API."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server("--model", seeing.make(os.path.join(folder, "see")), "--model-name", "see")
+        try:
+            pictures(server, os.path.join(folder, "picture.png"))
+        finally:
+            server.stop()
+
+
+def pictures(server, path):
+    import anthropic
+    import ollama
+    import openai
+    from langchain_openai import ChatOpenAI
+    from pydantic_ai import Agent, BinaryContent
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    picture = seeing.png(21, 30)
+    with open(path, "wb") as file:
+        file.write(picture)
+    data = base64.b64encode(picture).decode()
+    url = "data:image/png;base64," + data
+    gpt = openai.OpenAI(base_url=server.v1, api_key="none", max_retries=0)
+    claude = anthropic.Anthropic(base_url=server.root, api_key="none", max_retries=0)
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+
+    def user(*parts):
+        return [{"role": "user", "content": list(parts)}]
+
+    chat = user({"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "a"})
+    items = user({"type": "input_image", "image_url": url}, {"type": "input_text", "text": "a"})
+    blocks = user({"type": "image", "source": source}, {"type": "text", "text": "a"})
+    wanted = gpt.chat.completions.create(model="see", messages=chat, max_tokens=1).usage.prompt_tokens
+    without = gpt.chat.completions.create(model="see", messages=user({"type": "text", "text": "a"}), max_tokens=1)
+    assert wanted > without.usage.prompt_tokens + 3, wanted
+
+    def same(count):
+        equal(count, wanted)
+
+    def anthropic_message():
+        usage = claude.messages.create(model="see", messages=blocks, max_tokens=1).usage
+        return usage.input_tokens + usage.cache_read_input_tokens
+
+    def langchain():
+        model = ChatOpenAI(model="see", base_url=server.v1, api_key="none", max_tokens=1, max_retries=0)
+        return model.invoke(chat).usage_metadata["input_tokens"]
+
+    def pydantic_ai():
+        model = OpenAIChatModel("see", provider=OpenAIProvider(base_url=server.v1, api_key="none"))
+        content = [BinaryContent(data=picture, media_type="image/png"), "a"]
+        # It asks again for an answer without text.
+        written = {"max_tokens": 12, "temperature": 0, "extra_body": {"ignore_eos": True}}
+        return Agent(model).run_sync(content, model_settings=written).usage.input_tokens
+
+    def litellm_completion():
+        import litellm
+
+        made = litellm.completion(
+            model="openai/see", messages=chat, api_base=server.v1, api_key="none", max_tokens=1
+        )
+        return made.usage.prompt_tokens
+
+    trials(
+        "openai",
+        (
+            "response, image",
+            lambda: same(gpt.responses.create(model="see", input=items, max_output_tokens=1).usage.input_tokens),
+        ),
+    )
+    trials(
+        "anthropic",
+        ("message, image", lambda: same(anthropic_message())),
+    )
+    local = ollama.Client(host=server.root)
+    shown = {"role": "user", "content": "a", "images": [path]}
+    trials(
+        "ollama",
+        ("chat, image", lambda: same(local.chat("see", [shown], options={"num_predict": 1}).prompt_eval_count)),
+        ("show, vision", lambda: among("vision", local.show("see").capabilities)),
+    )
+    trials("langchain-openai", ("invoke, image", lambda: same(langchain())))
+    trials("litellm", ("completion, image", lambda: same(litellm_completion())))
+    trials("pydantic-ai-slim", ("run, image", lambda: same(pydantic_ai())))
+
+
 TRIALS = [
     try_openai,
     try_anthropic,
@@ -377,6 +465,7 @@ TRIALS = [
     try_instructor,
     try_pydantic_ai,
     try_ollama,
+    try_pictures,
     try_lm_eval,
 ]
 
@@ -386,8 +475,9 @@ def table():
     lines = [
         "# Clients that were tried",
         "",
-        "Clients that others wrote, against `bn-server` with the demo model and `--closed-schemas all`. `make trials` writes",
-        "this page (`tools/clients`), and asserts the content of each answer.",
+        "Clients that others wrote, against `bn-server` with the demo model and `--closed-schemas all`. `make trials`",
+        "writes this page (`tools/clients`), and asserts the content of each answer. Images are for a tiny model that",
+        "sees; of those answers, the number of the prompt's tokens is asserted, which is the same in all APIs.",
         "",
         f"{good} of {len(trial.CALLS)} calls gave it in {datetime.date.today():%B %Y}, with Python {platform.python_version()}.",
         "",

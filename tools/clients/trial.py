@@ -5,9 +5,13 @@ import json
 import os
 import re
 import subprocess
+import sys
 import traceback
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+sys.path.append(os.path.join(ROOT, "hosts", "server", "tests"))
+import seeing  # noqa: E402, F401
+
 PROGRAM = os.environ.get("BN_SERVER", os.path.join(ROOT, "target", "c", "bn-server"))
 CHAT = [{"role": "user", "content": "17+25="}]  # the demo model adds
 CALLS = []

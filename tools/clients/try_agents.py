@@ -4,7 +4,9 @@ python try_agents.py [AGENT ...]     some of them, without docs
 KEEP=folder ...                      what they asked for and got, and their output, to look at
 """
 
+import base64
 import datetime
+import http.client
 import json
 import os
 import re
@@ -24,6 +26,7 @@ import made
 import pages
 import trial
 from recorder import Recorder
+from trial import seeing
 
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 MODEL = "my-model"
@@ -31,6 +34,13 @@ MADE = ("one.txt", "two.txt")
 WRITTEN = "hello from the agent"
 THOUGHT = "<think>\nTwo files, so two calls.\n</think>\n\n"
 SAID = "The files have their text now."
+PICTURE = "picture.png"
+OF_PICTURE = 4 * (8 + 1)
+"""Tokens of it in the prompt of a model with `made.tower`: four rows of eight, and one behind each."""
+SEEN = "So this is a picture."
+UNSEEN = "No picture came."
+BASE64 = re.compile(rb"(?:iVBORw0KGgo|/9j/|UklGR)[A-Za-z0-9+/]{80,}={0,2}")
+"""A PNG, JPEG or WebP."""
 LIMIT = int(os.environ.get("LIMIT", 600))
 """The most seconds of an agent's run."""
 HARD_TO_REACH = "http://127.0.0.1:9"
@@ -53,6 +63,7 @@ class Run(NamedTuple):
     output: str
     exchanges: list
     texts: list  # of the files that it was to make
+    port: int  # of the server, which still runs
 
 
 class Task(NamedTuple):
@@ -61,6 +72,9 @@ class Task(NamedTuple):
     make: Callable  # (agent, place, path): writes the model, a GGUF file
     context: str  # tokens
     wrong: Callable  # (agent, run): what was wrong, or None
+    sees: bool = False
+    asked: Callable = lambda agent, place, question: [question]  # the agent's last arguments
+    fits: Callable = lambda agent, way: True
 
 
 def smollm2():
@@ -87,18 +101,33 @@ def scripted(agent, place, path):
         made.scripted(smollm2(), path, agent.tool, THOUGHT + written, SAID)
 
 
+def told(agent, place, path):
+    """A model that sees the picture that the question has."""
+    made.tower(path.with_name(f"mmproj-{path.name}"))
+    made.scripted(smollm2(), path, "", "", UNSEEN, SEEN)
+
+
+def looked(agent, place, path):
+    """A model that reads the picture with a tool, and sees it in its result."""
+    made.tower(path.with_name(f"mmproj-{path.name}"))
+    call = {"name": agent.look, "arguments": agent.looks_at(place.work / PICTURE)}
+    written = f"{THOUGHT}<tool_call>\n{json.dumps(call)}\n</tool_call>"
+    made.scripted(smollm2(), path, agent.look, written, UNSEEN, SEEN)
+
+
 def plain(text):
     return re.sub(r"\W", "", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text))
 
 
 def texts(answer):
     """The text of an answer of any API, streamed or not."""
-    told = []
-    for line in answer.decode("utf-8", "replace").splitlines():
-        line = line.removeprefix("data:").strip()
-        if line.startswith("{"):
-            told += found(json.loads(line))
-    return "".join(told)
+    return "".join(part for line in lines(answer) for part in found(json.loads(line)))
+
+
+def lines(answer):
+    """The JSON objects of an answer."""
+    data = [line.removeprefix("data:").strip() for line in answer.decode("utf-8", "replace").splitlines()]
+    return [line for line in data if line.startswith("{")]
 
 
 def found(event):
@@ -149,9 +178,69 @@ def unwritten(agent, run):
     return None
 
 
+def unseen(agent, run):
+    if plain(SEEN) not in plain(run.output):
+        return f"it lacks the answer to a picture: {run.output.strip()[-200:]}"
+    with_picture = [e for e in run.exchanges if e.method == "POST" and BASE64.search(e.body)]
+    return miscounted(run, with_picture[-1]) if with_picture else "no request has a picture"
+
+
+def miscounted(run, exchange):
+    """Whether a picture of twice the height has not twice the tokens in the same request."""
+    fields = {**json.loads(exchange.body), "stream": False}  # not every stream has counts
+    fields.pop("stream_options", None)
+    same = json.dumps(fields).encode()
+    twice, count = BASE64.subn(base64.b64encode(seeing.png(640, 640)), same)
+    own, other = (prompt_tokens(answered(run.port, exchange.path, body)) for body in (same, twice))
+    more = count * OF_PICTURE
+    return None if other - own == more else f"{other - own} tokens more, not {more}, of {count} larger pictures"
+
+
+def answered(port, path, body):
+    server = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+    server.request("POST", path, body)
+    answer = server.getresponse().read()
+    server.close()
+    return answer
+
+
+def prompt_tokens(answer):
+    """The tokens of the prompt, cached ones too, as an answer of any API counts them."""
+    values = [json.loads(line) for line in lines(answer)]
+    return max(map(counted, values), default=0)
+
+
+def counted(value):
+    if not isinstance(value, dict):
+        return 0
+    # Anthropic's counts are apart; those of others have the cached ones inside.
+    cached = ("cache_read_input_tokens", "cache_creation_input_tokens")
+    own = sum(value.get(name) or 0 for name in ("input_tokens", *cached, "prompt_tokens", "prompt_eval_count"))
+    return max([own, *map(counted, value.values())])
+
+
 TASKS = [
     Task("a question", "Say hello to the reader.", asked, "2048", unanswered),
     Task("two files to write", f"Write the text '{WRITTEN}' into {' and '.join(MADE)}.", scripted, "65536", unwritten),
+    Task(
+        "a picture",
+        "What is in this picture?",
+        told,
+        "65536",
+        unseen,
+        sees=True,
+        asked=lambda agent, place, question: agent.attached(place.work / PICTURE, question),
+        fits=lambda agent, way: agent.attached and way.pictures,
+    ),
+    Task(
+        "a picture to read",
+        f"Look at {PICTURE}.",
+        looked,
+        "65536",
+        unseen,
+        sees=True,
+        fits=lambda agent, way: agent.look and way.pictures,
+    ),
 ]
 
 
@@ -233,10 +322,11 @@ def is_over(process):
 
 
 def attempt(agent, way, task, home):
-    """One run, with a home of its own."""
+    """One run, with a home of its own, and what was wrong with it."""
     program = str(install.program(agent.package))
-    place = agents.Place("", MODEL, home, home / "work", MADE)
+    place = agents.Place("", MODEL, home, home / "work", MADE, task.sees)
     fill(place.work, {"README.txt": "A folder to try an agent in.\n"})
+    (place.work / PICTURE).write_bytes(seeing.png(640, 320))
     if agent.edit:
         fill(place.work, dict.fromkeys(MADE, "nothing yet\n"))
     model = home / "tmp" / f"{MODEL}.gguf"
@@ -252,13 +342,15 @@ def attempt(agent, way, task, home):
     try:
         if settings.before:
             execute([program, *settings.before], place, variables, log)
-        status = execute([program, *settings.arguments, task.question], place, variables, log)
+        last = task.asked(agent, place, task.question)
+        status = execute([program, *settings.arguments, *last], place, variables, log)
+        written = [place.work / name for name in MADE]
+        contents = [path.read_text() if path.exists() else None for path in written]
+        run = Run(status, log.read_text(errors="replace"), proxy.exchanges, contents, server.port)
+        return run, failed(agent, run) or task.wrong(agent, run)
     finally:
         proxy.stop()
         server.stop()
-    written = [place.work / name for name in MADE]
-    contents = [path.read_text() if path.exists() else None for path in written]
-    return Run(status, log.read_text(errors="replace"), proxy.exchanges, contents)
 
 
 def fill(folder, files):
@@ -285,13 +377,12 @@ def keep(run, home, name):
 def try_agent(name):
     agent = agents.find(name)
     for way in agent.ways:
-        for task in TASKS:
+        for task in (task for task in TASKS if task.fits(agent, way)):
             home = Path(tempfile.mkdtemp())
             requests = 0
             try:
-                run = attempt(agent, way, task, home)
+                run, wrong = attempt(agent, way, task, home)
                 requests = len(run.exchanges)
-                wrong = failed(agent, run) or task.wrong(agent, run)
                 if os.environ.get("KEEP"):
                     keep(run, home, f"{name}{way.route.replace('/', '-')}-{task.name.replace(' ', '-')}")
             except (OSError, RuntimeError, subprocess.CalledProcessError) as error:

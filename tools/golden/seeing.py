@@ -65,6 +65,33 @@ CASES = [
         | {f"<|img_{tile}|>": 33 + n for n, tile in enumerate(TILES)},
         "sequences": [("ab<image>cde", [(60, 90)]), ("f<image>gh", [(200, 130)])],
     },
+    {
+        "model": "gemma3",
+        "make": pictures.Gemma3ImageProcessor,
+        "keep": ["pixel_values"],
+        "place": "<start_of_image>",
+        "soft": "<image_soft_token>",
+        "controls": {"<start_of_image>": 58, "<end_of_image>": 59, "<image_soft_token>": 60},
+        "sequences": [
+            ("abcdef<start_of_image>ghi", [(60, 40)]),
+            ("<start_of_image>jk<start_of_image>lmnopqrstuvwxyz", [(24, 24), (7, 90)]),
+            ("no picture", []),
+        ],
+    },
+    *(
+        {
+            "model": model,
+            "make": pictures.Gemma4ImageProcessor,
+            "keep": ["pixel_values", "image_position_ids"],
+            "place": "<|image|>",
+            "controls": {"<|image>": 58, "<image|>": 59, "<|image|>": 60},
+            "sequences": [
+                ("abcdef<|image|>ghi", [(60, 40)]),
+                ("jk<|image|>lmnopqrstuvwxyz", [(24, 24)]),
+            ],
+        }
+        for model in ("gemma4-inputs", "gemma4-mutual")
+    ),
 ]
 
 
@@ -77,7 +104,9 @@ def pixels(width, height, n):
 def texts(case, files, image):
     """What the model's processor writes for a picture."""
     function = {"qwen35": pictures.qwen, "smolvlm": pictures.idefics3, "mistral3": pictures.pixtral, "lfm2vl": pictures.lfm2}
-    return function[case["model"]](files, image)[2].replace(pictures.IMAGE, case["place"])
+    function |= {"gemma3": pictures.gemma3, "gemma4": pictures.gemma4}
+    written = function[case["model"].split("-")[0]](files, image)[2]
+    return written.replace(pictures.IMAGE, case.get("soft", case["place"]))
 
 
 def tokens(case, text):
@@ -94,6 +123,7 @@ def run(case):
     with open(os.path.join(path, "config.json")) as file:
         config = json.load(file)
     files = {"preprocessor": own, "config": config, "processor": {"image_seq_len": 4, "patch_size": 4, "spatial_merge_size": 2}}
+    files["processor"]["image_seq_length"] = 9
     processor = case["make"](**own)
     more = {"return_row_col_info": True} if case["model"] in ("smolvlm", "lfm2vl") else {}
     if case["model"] == "mistral3":
@@ -109,8 +139,9 @@ def run(case):
             written = iter([texts(case, files, image) for image in images])
             spread = re.sub(re.escape(case["place"]), lambda _: next(written), text)
         ids = torch.tensor([tokens(case, spread)])
-        if images and case["model"] == "qwen35":
-            given["mm_token_type_ids"] = (ids == case["controls"][case["place"]]).long()
+        marks = {"qwen35": "mm_token_type_ids", "gemma3": "token_type_ids", "gemma4": "mm_token_type_ids"}
+        if images and (mark := marks.get(case["model"].split("-")[0])):
+            given[mark] = (ids == case["controls"][case.get("soft", case["place"])]).long()
         with torch.no_grad():
             logits = model(input_ids=ids, use_cache=False, **given).logits[0]
         rows.append(logits.float().numpy())

@@ -176,9 +176,11 @@ def qwen_config(**changes):
     return config("qwen3_5", vision | changes, text, **tokens)
 
 
-def gemma4_config(**changes):
+def gemma4_config(inputs=0, mutual=None, **changes):
+    """`inputs`: elements of each layer's own inputs. `mutual`: "vision" if rows of pictures see each other."""
     text = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16, "global_head_dim": 16}
-    text |= {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0}
+    text |= {"hidden_size_per_layer_input": inputs, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0}
+    text |= {"pad_token_id": 0, "use_bidirectional_attention": mutual}
     vision = SIGLIP | {"num_key_value_heads": 3, "head_dim": 12, "position_embedding_size": 16} | changes
     return config("gemma4", vision, text, image_token_id=60, audio_config=None)
 
@@ -283,6 +285,20 @@ CASES = {
         [[[6, 3]], [[3, 3]]],
         "Gemma 4 with bounds of products' inputs and outputs, and standardized soft tokens",
         ["f32"],
+    ),
+    "gemma4-inputs": (
+        lambda: gemma4_config(inputs=12, position_embedding_size=32),
+        gemma4,
+        [[[3, 3]]],
+        "Gemma 4 whose layers have inputs of their own, as its small models",
+        [],
+    ),
+    "gemma4-mutual": (
+        lambda: gemma4_config(mutual="vision", position_embedding_size=32),
+        gemma4,
+        [[[3, 3]]],
+        "Gemma 4 whose pictures' rows see each other, as its large models",
+        [],
     ),
 }
 

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf, is_separator};
 const NOT_REGULAR: &str = "it is not a regular file";
 const TOO_LARGE: &str = "it is too large";
 
-/// The path that the user wrote, with ~/ replaced by the home folder.
+/// The path that the user wrote, with ~/ replaced by the home folder. Terminals put quotes around a file that is dragged
+/// to them.
 pub fn path_of(text: &str) -> PathBuf {
+    let inside = |quote| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    let text = ['\'', '"'].into_iter().find_map(inside).unwrap_or(text);
     let inside = text.strip_prefix('~').and_then(|rest| rest.strip_prefix(is_separator));
     match (inside, home_dir()) {
         (Some(inside), Some(home)) => home.join(inside),
@@ -100,6 +103,19 @@ fn check(facts: &fs::Metadata, most: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_around_a_path_are_not_of_it() {
+        for (text, path) in [
+            ("'a b.png'", "a b.png"),
+            ("\"a.png\"", "a.png"),
+            ("it's", "it's"),
+            ("'a.png\"", "'a.png\""),
+            ("'", "'"),
+        ] {
+            assert_eq!(path_of(text), Path::new(path));
+        }
+    }
 
     #[test]
     fn files_are_replaced_and_nothing_else_stays() {

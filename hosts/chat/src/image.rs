@@ -1,6 +1,6 @@
 //! /image: a picture for the next message, and pictures in conversations as JSON.
 use crate::chat::Chat;
-use crate::failure::{Failure, Result, failed};
+use crate::failure::{Failure, Result, failed, words_of_library};
 use crate::files::{path_of, read_whole};
 use crate::say::note;
 use base64::Engine as _;
@@ -21,9 +21,10 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
     }
     let path = path_of(rest);
     let name = bn_hub::printable(&path.to_string_lossy()).into_owned();
-    let data = read_whole(&path, MOST).map_err(|wrong| Failure::Said(format!("{name}: {wrong}")))?;
-    let picture = Picture::new(data);
-    let tokens = chat.engine.picture_positions(&picture)?;
+    let wrong = |wrong: String| Failure::Said(format!("{name}: {wrong}"));
+    let picture = Picture::new(read_whole(&path, MOST).map_err(wrong)?);
+    let tokens = chat.engine.picture_positions(&picture);
+    let tokens = tokens.map_err(|error| wrong(words_of_library(error.message())))?;
     chat.shown.push(picture);
     if chat.interactive {
         note(format_args!("({name}: {tokens} tokens, before your next message)"));

@@ -69,6 +69,9 @@ fn run(command: Command) -> Result<u8> {
     if let Some(system) = &command.options.system {
         chat.conversation.set_system(system);
     }
+    for image in &command.options.images {
+        image::show(&mut chat, image)?;
+    }
     match command.prompt {
         Some(prompt) => answer_one(&mut chat, &prompt),
         None if !command.options.lines && !stdin().is_terminal() => answer_one(&mut chat, "-"),

@@ -45,6 +45,9 @@ pub struct Options {
     /// A GGUF file of the part that sees images (the mmproj-*.gguf beside the model's file); none: no part
     #[arg(long, value_name = "FILE", allow_hyphen_values = true)]
     pub pictures: Option<String>,
+    /// An image before the first message; several come in their order
+    #[arg(long = "image", value_name = "FILE", allow_hyphen_values = true)]
+    pub images: Vec<String>,
     /// 1: BitNet b1.58 2B-4T reads no weights that meet zeros; takes more memory
     #[arg(long, value_name = "0|1", value_parser = switch, action = ArgAction::Set, default_value = "0",
           hide_default_value = true, allow_hyphen_values = true)]

@@ -123,6 +123,35 @@ class Seeing(unittest.TestCase):
         self.assertIs(self.server.get("/v1/models")[1]["data"][0]["sees"], True)
         self.assertIs(self.server.get("/props")[1]["modalities"]["vision"], True)
         self.assertIn("vision", self.server.ok("/api/show", {"model": "see"})["capabilities"])
+        for path in ("/api/tags", "/api/ps"):
+            self.assertIn("vision", self.server.get(path)[1]["models"][0]["capabilities"])
+
+    def test_a_model_that_is_not_loaded_tells_what_its_files_have(self):
+        for more, sees in [({}, True), ({"pictures": "none"}, False)]:
+            server = Server(models=self.folder.name, **more)
+            self.addCleanup(server.stop)
+            [entry] = server.get("/v1/models")[1]["data"]
+            self.assertEqual((entry["id"], entry["loaded"], entry["sees"]), ("see", False, sees))
+            self.assertIs(server.get("/props?model=see")[1]["modalities"]["vision"], sees)
+            self.assertEqual("vision" in server.ok("/api/show", {"model": "see"})["capabilities"], sees)
+
+    def test_a_folder_may_be_made_blind(self):
+        server = Server(model=self.model, context=512, pictures="none")
+        self.addCleanup(server.stop)
+        self.assertIs(server.get("/v1/models")[1]["data"][0]["sees"], False)
+        status, data = server.post("/v1/chat/completions", {"messages": [user(image_url())]})
+        self.assertEqual(status, 400)
+        self.assertIn("this model takes only text, no images", data["error"]["message"])
+
+    def test_sessions_with_images_are_not_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            server = Server(model=self.model, context=512, session_path=folder)
+            self.addCleanup(server.stop)
+            for name, parts in [("plain", [text("one")]), ("shown", [text("one"), image_url()])]:
+                server.ok("/v1/chat/completions", {"session": name, "messages": [user(*parts)], "max_tokens": 2, **SURE})
+            self.assertEqual(server.post("/v1/sessions/plain/save", {})[0], 200)
+            status, data = server.post("/v1/sessions/shown/save", {})
+            self.assertEqual((status, data["error"]["message"]), (400, "a session with pictures cannot be saved"))
 
     def test_bodies_are_bounded(self):
         server = Server(model=self.model, context=512, max_body=4096)

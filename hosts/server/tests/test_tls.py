@@ -15,7 +15,8 @@ from support import LONG, PROGRAM, SLOW, Server, wait_until
 
 CURL = shutil.which("curl")
 HAS_H2 = CURL is not None and b"HTTP2" in subprocess.run([CURL, "--version"], capture_output=True).stdout
-HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, DATA = 1, 3, 4, 6, 7, 0
+HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, DATA = 1, 3, 4, 6, 7, 8, 0
+INITIAL_WINDOW_SIZE = 4
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 
 
@@ -159,8 +160,10 @@ def head(stream, method, path, end=True, **more):
 class Frames:
     """A client of HTTP/2 that does as it is told."""
 
-    def __init__(self, server):
-        self.s = server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0))
+    def __init__(self, server, window=65535):
+        """`window`: bytes that a stream may send before `widen`."""
+        settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
+        self.s = server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(SETTINGS, 0, 0, settings))
         self.buffer = b""
 
     def send(self, *frames):
@@ -169,6 +172,9 @@ class Frames:
     def post(self, stream, body):
         data = json.dumps(body).encode()
         self.send(head(stream, "POST", "/v1/completions", end=False), frame(DATA, END_STREAM, stream, data))
+
+    def widen(self, stream, more):
+        self.send(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", more)))
 
     def take(self):
         """A frame's kind, flags, stream and payload; None: the connection was closed."""
@@ -265,14 +271,16 @@ class Http2(unittest.TestCase):
         client.close()
 
     def test_the_end_finishes_what_runs(self):
-        client = Frames(self.server)
-        client.post(1, {"prompt": "abcd", "max_tokens": 300, "ignore_eos": True, "stream": True})
+        # The first answer cannot end before the window is widened.
+        client = Frames(self.server, window=1000)
+        client.post(1, {"prompt": "abcd", "max_tokens": 50, "ignore_eos": True, "stream": True})
         client.until(lambda kind, flags, stream, _: kind == DATA)
         self.server.process.terminate()
         self.server.until_closed()
         client.send(head(3, "GET", "/v1/models"))
         _, _, _, payload = client.until(lambda kind, flags, stream, _: kind == DATA and stream == 3)
         self.assertIn(b"shutting down", payload)
+        client.widen(1, 50000)
         client.until(lambda kind, flags, stream, payload: kind == DATA and stream == 1 and b"[DONE]" in payload)
         client.close()
 

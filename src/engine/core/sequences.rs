@@ -5,6 +5,7 @@ use crate::cache::ContentId;
 use crate::engine::hub::ids::RequestId;
 use crate::engine::request::sequence::Sequence;
 use crate::schedule::{SeqId, Tokens};
+use std::ops::Range;
 
 #[derive(Default)]
 pub(crate) struct Sequences {
@@ -107,5 +108,9 @@ impl Tokens for Sequences {
     fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let sequence = self.get(seq).expect("the scheduler asks for live sequences");
         sequence.content_at(position)
+    }
+
+    fn undivided(&self, seq: SeqId, position: u32) -> Option<Range<u32>> {
+        self.get(seq)?.undivided(position)
     }
 }

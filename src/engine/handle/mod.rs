@@ -50,6 +50,8 @@ pub struct Engine {
     active_threads: AtomicUsize,
     max_batch_size: u32,
     max_batch_tokens: u32,
+    /// Rows of logits that a prompt may have in any step, beside all other sequences.
+    step_logits: usize,
     kv_block_size: u32,
     default_timeout_ms: u32,
     /// Speculation defaults for requests that set none.
@@ -245,6 +247,7 @@ impl Engine {
             active_threads: AtomicUsize::new(threads),
             max_batch_size: config.max_batch_size,
             max_batch_tokens: config.max_batch_tokens,
+            step_logits: plan::logits_rows(config) + 1 - config.max_batch_size as usize,
             kv_block_size: config.kv_block_size,
             default_timeout_ms: config.default_timeout_ms,
             speculation,

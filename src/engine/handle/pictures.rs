@@ -6,7 +6,7 @@ use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{Picture, Prompt, RequestParams};
 use crate::engine::request::eyes::Eyes;
 use crate::engine::request::pictures::{self, Pictures, Tokens, misplaced};
-use crate::picture::{self, Limits, Piece, Pixels, Plan};
+use crate::picture::{self, Limits, Piece, Pixels, Plan, Processor};
 use crate::text::Rendered;
 use crate::text::chat::PictureSource;
 use std::borrow::Cow;
@@ -33,6 +33,12 @@ impl Eyes {
         };
         let plan = self.processor.plan(width, height)?;
         let (vectors, patches) = (plan.vectors(), plan.patches());
+        if let Some(most) = self.step_tokens.filter(|most| vectors > *most as usize) {
+            return Err(Error::invalid(format!(
+                "{width}x{height} pixels become {vectors} vectors, which see each other and run in one step; beside the other \
+                 sequences, max_batch_tokens leaves {most}"
+            )));
+        }
         if vectors as u64 > self.most_tokens || patches > self.most_patches {
             let most = self.most_tokens;
             return Err(Error::invalid(format!(
@@ -128,9 +134,7 @@ impl RequestLimits<'_> {
         pictures: &[Arc<pictures::Picture>],
     ) -> Result<Cow<'a, Rendered>> {
         match self.eyes {
-            Some(eyes) if !pictures.is_empty() => {
-                spread(text, eyes.processor.placeholder(), pictures).map(Cow::Owned)
-            }
+            Some(eyes) if !pictures.is_empty() => spread(text, &eyes.processor, pictures).map(Cow::Owned),
             _ => Ok(Cow::Borrowed(text)),
         }
     }
@@ -161,13 +165,14 @@ impl RequestLimits<'_> {
         let Some(eyes) = self.eyes.filter(|_| !pictures.is_empty()) else { return Ok((ids, None)) };
         let tokens = |text: &str| self.tokenizer()?.encode(text, false, true);
         let tokens = if spread { None } else { Some(&tokens as Tokens) };
-        let (ids, pictures) = Pictures::place(&ids, eyes.sight.placeholder, pictures, tokens)?;
-        Ok((ids, Some(pictures)))
+        let (ids, pictures) = Pictures::place(&ids, eyes.sight.tokens, pictures, tokens)?;
+        Ok((ids, Some(pictures.mutual(eyes.sight.mutual))))
     }
 }
 
 /// See `RequestLimits::spread`.
-fn spread(text: &Rendered, placeholder: &str, pictures: &[Arc<pictures::Picture>]) -> Result<Rendered> {
+fn spread(text: &Rendered, processor: &Processor, pictures: &[Arc<pictures::Picture>]) -> Result<Rendered> {
+    let (placeholder, soft) = (processor.placeholder(), processor.soft_token());
     let mut places = Vec::new();
     for (at, part) in text.own_parts()? {
         places.extend(part.match_indices(placeholder).map(|(within, _)| at + within));
@@ -181,7 +186,7 @@ fn spread(text: &Rendered, placeholder: &str, pictures: &[Arc<pictures::Picture>
         for piece in &picture.plan.pieces {
             made.text.push_str(match piece {
                 Piece::Text(text) => text,
-                Piece::Vectors { .. } => placeholder,
+                Piece::Vectors { .. } => soft,
             });
         }
         done = place + placeholder.len();

@@ -112,6 +112,9 @@ impl Engine {
         decider.iter().for_each(|decider| bytes.decide(decider));
         let ends = &self.shared.loaded.end_tokens;
         let mut sequence = Box::new(Sequence::new(params, prompt, max_new, bytes, facts, ends, times)?);
+        if let Some((pictures, from)) = pictures.as_ref().zip(sequence.request.logits_from) {
+            pictures.check_logits(from, self.step_logits)?;
+        }
         sequence.drafts = drafts;
         (sequence.second, sequence.decider, sequence.pictures) = (second, decider, pictures.map(Arc::new));
         sequence.drawing.forbid(limits.bad_words(params)?);

@@ -24,6 +24,8 @@ pub(crate) struct Eyes {
     /// The most vectors of a picture, and patches.
     pub most_tokens: u64,
     pub most_patches: usize,
+    /// The most vectors of a part of a picture, if they run in one step beside a row of each other sequence.
+    pub step_tokens: Option<u32>,
     pub known: KnownPictures,
 }
 
@@ -41,13 +43,20 @@ impl Eyes {
             None => KnownPictures::new(random_key(), 0),
         };
         let (most_tokens, most_patches) = (config.picture_tokens, most_patches(config, &processor));
-        Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, known })
+        let step_tokens = step_tokens(config, sight);
+        Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, step_tokens, known })
     }
+}
+
+/// See `Eyes::step_tokens`.
+fn step_tokens(config: &EngineConfig, sight: &Sight) -> Option<u32> {
+    sight.mutual.then(|| config.max_batch_tokens.saturating_sub(config.max_batch_size - 1))
 }
 
 /// The model's processor, for pictures as large as the engine takes them.
 fn bounded(config: &EngineConfig, sight: &Sight) -> Processor {
-    sight.tower.processor().clone().bounded(config.picture_tokens as u32)
+    let step = step_tokens(config, sight).unwrap_or(u32::MAX);
+    sight.tower.processor().clone().bounded(step.min(config.picture_tokens as u32))
 }
 
 /// The most patches of a picture that the engine takes.

@@ -3,6 +3,7 @@
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserve};
 use crate::cache::ContentId;
+use crate::model::PictureTokens;
 use crate::ops::RaggedBatch;
 use crate::picture::{Piece, Plan};
 use std::ops::Range;
@@ -86,21 +87,24 @@ pub(crate) struct Pictures {
     pictures: Vec<Arc<Picture>>,
     /// In ascending order.
     spans: Vec<Span>,
+    /// Rows of a span see each other in both directions.
+    mutual: bool,
 }
 
 impl Pictures {
-    /// Gives vectors their positions: `ids` have one placeholder for each piece of vectors, or with `spread`, which tokenizes
-    /// texts, one for each picture. `InvalidArgument` if there are fewer or more.
+    /// Gives vectors their positions: `ids` have `soft` for each piece of vectors, or with `spread`, which tokenizes texts,
+    /// `placeholder` for each picture. `InvalidArgument` if there are fewer or more.
     pub(crate) fn place(
         ids: &[u32],
-        placeholder: u32,
+        tokens: PictureTokens,
         pictures: Vec<Arc<Picture>>,
         spread: Option<Tokens>,
     ) -> Result<(Vec<u32>, Self)> {
         let own = |picture: usize| pictures[picture].plan.pieces.iter().map(move |piece| (picture, piece));
         let mut pieces = (0..pictures.len()).flat_map(own).peekable();
         let more = pictures.iter().map(|picture| picture.plan.vectors()).sum::<usize>();
-        let found = ids.iter().filter(|id| **id == placeholder).count();
+        let place = if spread.is_some() { tokens.placeholder } else { tokens.soft };
+        let found = ids.iter().filter(|id| **id == place).count();
         let wanted = match spread {
             Some(_) => pictures.len(),
             None => pieces.clone().filter(|(_, piece)| matches!(piece, Piece::Vectors { .. })).count(),
@@ -111,7 +115,7 @@ impl Pictures {
         let (mut placed, mut spans, mut first) = (Vec::new(), Vec::<Span>::new(), 0);
         reserve(&mut placed, ids.len() + more, "a prompt")?;
         for id in ids {
-            if *id != placeholder {
+            if *id != place {
                 placed.push(*id);
                 continue;
             }
@@ -124,7 +128,7 @@ impl Pictures {
                         let (rows, cols, behind) = (*rows, *cols, last.map_or(0, Span::behind_after));
                         first = if last.is_some_and(|last| last.picture == picture) { first } else { 0 };
                         spans.push(Span { at: placed.len() as u32, rows, cols, picture, first, behind });
-                        placed.resize(placed.len() + (rows * cols) as usize, placeholder);
+                        placed.resize(placed.len() + (rows * cols) as usize, tokens.row);
                         first += rows * cols;
                     }
                 }
@@ -134,7 +138,18 @@ impl Pictures {
                 }
             }
         }
-        Ok((placed, Self { pictures, spans }))
+        Ok((placed, Self { pictures, spans, mutual: false }))
+    }
+
+    /// The same, with rows that see each other in both directions or do not.
+    pub(crate) fn mutual(self, mutual: bool) -> Self {
+        Self { mutual, ..self }
+    }
+
+    /// The positions of a span that runs in one step, if `position` divides it.
+    pub(crate) fn undivided(&self, position: u32) -> Option<Range<u32>> {
+        let span = self.before(position).filter(|_| self.mutual)?;
+        (span.at < position && position < span.end()).then(|| span.at..span.end())
     }
 
     /// Bytes of the pictures' patches, of `patch_len` elements, and of their vectors, `hidden` wide.
@@ -146,6 +161,20 @@ impl Pictures {
     /// The position after the last vector.
     pub(crate) fn end(&self) -> u32 {
         self.spans.last().map_or(0, Span::end)
+    }
+
+    /// Checks that a step has the rows of logits of what runs in one: at most `most`, where rows from position `from` on
+    /// give logits.
+    pub(crate) fn check_logits(&self, from: u32, most: usize) -> Result<()> {
+        let wanted = |span: &Span| span.end().saturating_sub(span.at.max(from)) as usize;
+        let wanted = self.spans.iter().map(wanted).max().unwrap_or(0);
+        if !self.mutual || wanted <= most {
+            return Ok(());
+        }
+        Err(Error::unsupported(format!(
+            "log probabilities of a picture's {wanted} positions, which run in one step: beside max_batch_size it has {most} \
+             rows of logits; ask for those behind the picture"
+        )))
     }
 
     /// The span before or around a position.
@@ -198,7 +227,12 @@ impl Pictures {
             reserve(&mut batch.vectors, taken.len(), "a step's pictures")?;
             reserve(&mut batch.vector_rows, (to - from) as usize, "a step's pictures")?;
             batch.vectors.extend_from_slice(taken);
-            batch.vector_rows.extend(row + from - range.start..row + to - range.start);
+            let rows = row + from - range.start..row + to - range.start;
+            batch.vector_rows.extend(rows.clone());
+            if self.mutual {
+                reserve(&mut batch.mutual, 1, "a step's pictures")?;
+                batch.mutual.push(rows);
+            }
         }
         Ok(())
     }
@@ -214,6 +248,8 @@ mod tests {
         Arc::new(Picture::new(key, plan, Vec::new()))
     }
 
+    const ONE: PictureTokens = PictureTokens { placeholder: 9, soft: 9, row: 9 };
+
     fn vectors(rows: u32, cols: u32) -> Piece {
         Piece::Vectors { rows, cols }
     }
@@ -222,7 +258,7 @@ mod tests {
         let tiles = vec![Piece::Text("x".into()), vectors(1, 2), Piece::Text("y".into()), vectors(2, 1)];
         let pictures = vec![picture(1, vec![vectors(2, 3)]), picture(2, tiles)];
         let tokens = |text: &str| Ok(vec![u32::from(text.as_bytes()[0])]);
-        Pictures::place(&[5, 9, 6, 9, 7], 9, pictures, Some(&tokens)).unwrap()
+        Pictures::place(&[5, 9, 6, 9, 7], ONE, pictures, Some(&tokens)).unwrap()
     }
 
     #[test]
@@ -230,16 +266,46 @@ mod tests {
         let (ids, own) = placed();
         // The same if the texts are there already.
         let marks = [5, 9, 6, 120, 9, 121, 9, 7];
-        let (again, other) = Pictures::place(&marks, 9, own.pictures.clone(), None).unwrap();
+        let (again, other) = Pictures::place(&marks, ONE, own.pictures.clone(), None).unwrap();
         assert_eq!(again, ids);
         let spans = |pictures: &Pictures| format!("{:?}", pictures.spans);
         assert_eq!(spans(&own), spans(&other));
         assert_eq!(ids, [5, 9, 9, 9, 9, 9, 9, 6, 120, 9, 9, 121, 9, 9, 7]);
         for (ids, found) in [(&[9, 9][..], 2), (&[1], 0)] {
             let one = vec![picture(1, vec![vectors(1, 1)])];
-            let error = Pictures::place(ids, 9, one, Some(&|_| Ok(Vec::new()))).err().unwrap();
+            let error = Pictures::place(ids, ONE, one, Some(&|_| Ok(Vec::new()))).err().unwrap();
             assert!(error.message.contains(&format!("{found} places for pictures")), "{error}");
         }
+    }
+
+    #[test]
+    fn a_model_may_have_three_tokens_for_pictures() {
+        let tokens = PictureTokens { placeholder: 9, soft: 8, row: 0 };
+        let pieces = vec![Piece::Text("x".into()), vectors(1, 2), Piece::Text("y".into())];
+        let one = || vec![picture(1, pieces.clone())];
+        // The text of the picture has its placeholder again.
+        let text = |text: &str| Ok(vec![u32::from(text.as_bytes()[0]), 9]);
+        let (ids, _) = Pictures::place(&[5, 9, 6], tokens, one(), Some(&text)).unwrap();
+        assert_eq!(ids, [5, 120, 9, 0, 0, 121, 9, 6]);
+        let (again, _) = Pictures::place(&[5, 120, 9, 8, 121, 9, 6], tokens, one(), None).unwrap();
+        assert_eq!(again, ids);
+    }
+
+    #[test]
+    fn rows_that_see_each_other_run_in_one_step() {
+        let (_, pictures) = placed();
+        assert!((0..20).all(|at| pictures.undivided(at).is_none()));
+        let pictures = pictures.mutual(true);
+        for (at, want) in
+            [(0, None), (1, None), (2, Some(1..7)), (6, Some(1..7)), (7, None), (13, Some(12..14))]
+        {
+            assert_eq!(pictures.undivided(at), want, "{at}");
+        }
+        pictures.pictures.iter().for_each(|own| own.see(vec![0.0; 2 * own.plan.vectors()]));
+        let mut batch = RaggedBatch::default();
+        pictures.fill(0..9, 5, &mut batch).unwrap();
+        pictures.fill(12..15, 30, &mut batch).unwrap();
+        assert_eq!(batch.mutual, [6..12, 30..32]);
     }
 
     #[test]

@@ -190,6 +190,11 @@ impl Sequence {
         picture.unwrap_or_else(|| self.token_at(position as usize).into())
     }
 
+    /// See `Tokens::undivided`.
+    pub(crate) fn undivided(&self, position: u32) -> Option<Range<u32>> {
+        self.pictures.as_ref()?.undivided(position)
+    }
+
     /// Like `token_at`, with the drafted tokens after the known ones.
     pub(crate) fn token_or_draft(&self, position: usize) -> u32 {
         let known = self.text().len();

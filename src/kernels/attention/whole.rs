@@ -1,8 +1,12 @@
-//! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache.
+//! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache. With matrix tiles
+//! (`tiles`) sums have another order.
 //!
 //! Every sum runs in the order of positions, counted from the text's first row: a score along the head, the sum of
 //! weights in 16 lanes, position modulo 16, and the weighted values from the first position that a tile of rows sees.
 //! Tiles begin at multiples of `TILE_ROWS`, so a row's bits depend on nothing but its text (invariant 3).
+
+#[cfg(any(test, target_arch = "x86_64"))]
+mod tiles;
 
 use super::stored::{Product, Unpacked};
 use crate::kernels::Isa;
@@ -18,8 +22,23 @@ const LANES: usize = 16;
 /// Rows whose sums are in registers together: with 16 f32 registers of eight lanes, two for each row leave room for the
 /// operands.
 const TILE_ROWS: usize = 6;
-/// Rows of a task. Each task packs the keys and values that its rows see, so there must be many rows for each.
-pub const SPAN_ROWS: usize = 40 * TILE_ROWS;
+/// Rows of a task without tiles. Each task packs the keys and values that its rows see, so there must be many rows for
+/// each.
+const SPAN_ROWS: usize = 40 * TILE_ROWS;
+
+/// Number of rows of a task.
+pub fn span_rows(isa: Isa) -> usize {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if with_tiles(isa) {
+        return tiles::SPAN_ROWS;
+    }
+    SPAN_ROWS
+}
+
+#[cfg(any(test, target_arch = "x86_64"))]
+fn with_tiles(isa: Isa) -> bool {
+    isa == Isa::Amx || crate::kernels::gemm::tiles::modelled()
+}
 
 /// One head of one text.
 #[derive(Clone, Copy)]
@@ -70,6 +89,8 @@ pub struct Scratch {
     weights: Vec<f32>,
     /// `[TILE_ROWS, whole vectors]`: the weighted sums of values.
     sums: Vec<f32>,
+    #[cfg(any(test, target_arch = "x86_64"))]
+    tiles: tiles::Scratch,
 }
 
 impl Scratch {
@@ -77,10 +98,14 @@ impl Scratch {
     pub fn bytes(head_dim: usize, rows: usize) -> usize {
         let (dim, rows) = (head_dim.next_multiple_of(LANES), rows.next_multiple_of(LANES));
         let floats = rows.saturating_mul(2 * dim + TILE_ROWS).saturating_add(2 * TILE_ROWS * dim);
-        floats.saturating_mul(size_of::<f32>())
+        let bytes = floats.saturating_mul(size_of::<f32>());
+        #[cfg(any(test, target_arch = "x86_64"))]
+        let bytes = bytes.max(tiles::Scratch::bytes(head_dim, rows));
+        bytes
     }
 
-    /// Attends from `rows`, which begin at a multiple of `SPAN_ROWS`. `out(row)` returns the slice for the head's output.
+    /// Attends from `rows`, which begin at a multiple of `span_rows`. `out(row)` returns the slice for the head's
+    /// output.
     pub fn attend<'o>(
         &mut self,
         isa: Isa,
@@ -89,6 +114,21 @@ impl Scratch {
         mut out: impl FnMut(usize) -> &'o mut [f32],
     ) {
         let dim = text.head_dim;
+        #[cfg(any(test, target_arch = "x86_64"))]
+        if with_tiles(isa) {
+            // SAFETY: `Isa::Amx` stands for permitted tiles, and this thread has no others now.
+            unsafe {
+                #[cfg(target_arch = "x86_64")]
+                let _tiles =
+                    crate::kernels::gemm::tiles::configured(true, crate::kernels::gemm::tiles::DEPTH);
+                tiles::attend(text, rows.clone(), &mut self.tiles);
+            }
+            for row in rows.clone() {
+                let sums = self.tiles.of_row(dim, row - rows.start);
+                out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum);
+            }
+            return;
+        }
         let seen = text.seen(&rows);
         let first = seen.start / LANES * LANES;
         let packed = Packed::new(self, text, first, seen.end);
@@ -270,6 +310,7 @@ fn weigh_scalars(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
 mod tests {
     use super::*;
     use crate::kernels::available;
+    use crate::kernels::gemm::tiles::modelling;
 
     /// Two heads of q, k and v in a row of six heads.
     fn rows(count: usize, dim: usize) -> Vec<f32> {
@@ -285,8 +326,9 @@ mod tests {
         for buffer in [&mut scratch.keys, &mut scratch.values, &mut scratch.weights] {
             buffer.resize(count * 64, f32::NAN);
         }
-        for start in (0..count).step_by(SPAN_ROWS) {
-            let end = count.min(start + SPAN_ROWS);
+        let span = span_rows(isa);
+        for start in (0..count).step_by(span) {
+            let end = count.min(start + span);
             let mut parts: Vec<_> = out[start..end].iter_mut().map(Vec::as_mut_slice).collect();
             scratch.attend(isa, &text, start..end, |row| {
                 let part = &mut parts[row - start];
@@ -308,30 +350,60 @@ mod tests {
             (250, 8, None),
         ] {
             let got = attended(Isa::Scalar, count, dim, window);
-            for isa in available() {
+            for isa in available().iter().filter(|isa| !with_tiles(**isa)) {
                 let other = attended(*isa, count, dim, window);
                 assert!(
                     got.iter().zip(&other).all(|(a, b)| a.to_bits() == b.to_bits()),
                     "{isa:?}, {count} rows"
                 );
             }
-            let qkv = rows(count, dim);
-            let head = |which: usize, row: usize| &qkv[row * 6 * dim + (2 * which + 1) * dim..][..dim];
-            for row in 0..count {
-                let sees = |other: &usize| window.is_none_or(|window| row.abs_diff(*other) <= window);
-                let dot = |other| -> f64 {
-                    head(0, row).iter().zip(head(1, other)).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum()
-                };
-                let weights: Vec<(usize, f64)> =
-                    (0..count).filter(sees).map(|other| (other, (dot(other) * 0.3).exp())).collect();
-                let total: f64 = weights.iter().map(|(_, w)| w).sum();
-                for d in 0..dim {
-                    let want: f64 =
-                        weights.iter().map(|(other, w)| w * f64::from(head(2, *other)[d])).sum::<f64>()
-                            / total;
-                    let got = f64::from(got[row * dim + d]);
-                    assert!((got - want).abs() < 2e-6, "row {row} of {count}: {got} for {want}");
-                }
+            check(&got, count, dim, window);
+        }
+    }
+
+    /// In the model of tiles, and on the processor if it has them.
+    #[test]
+    fn tiles_compute_the_formula() {
+        let shapes = [(1, 4, None), (33, 34, None), (40, 20, Some(3)), (300, 6, Some(17))];
+        for (count, dim, window) in shapes {
+            let sets = available().iter().filter(|isa| **isa != Isa::Scalar);
+            let model = |isa: &Isa| modelling(*isa, || attended(*isa, count, dim, window));
+            let mut all: Vec<_> = sets.map(model).collect();
+            all.extend(here().then(|| attended(Isa::Amx, count, dim, window)));
+            for got in &all {
+                check(got, count, dim, window);
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert!(bits(got) == bits(&all[0]), "{count} rows");
+            }
+        }
+        // Several tasks and blocks.
+        for (count, dim, window) in [(1100, 72, None), (700, 16, Some(300))] {
+            if here() {
+                check(&attended(Isa::Amx, count, dim, window), count, dim, window);
+            }
+        }
+    }
+
+    fn here() -> bool {
+        available().contains(&Isa::Amx) && Isa::Amx.permitted()
+    }
+
+    fn check(got: &[f32], count: usize, dim: usize, window: Option<usize>) {
+        let qkv = rows(count, dim);
+        let head = |which: usize, row: usize| &qkv[row * 6 * dim + (2 * which + 1) * dim..][..dim];
+        for row in 0..count {
+            let sees = |other: &usize| window.is_none_or(|window| row.abs_diff(*other) <= window);
+            let dot = |other| -> f64 {
+                head(0, row).iter().zip(head(1, other)).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum()
+            };
+            let weights: Vec<(usize, f64)> =
+                (0..count).filter(sees).map(|other| (other, (dot(other) * 0.3).exp())).collect();
+            let total: f64 = weights.iter().map(|(_, w)| w).sum();
+            for d in 0..dim {
+                let want: f64 =
+                    weights.iter().map(|(other, w)| w * f64::from(head(2, *other)[d])).sum::<f64>() / total;
+                let got = f64::from(got[row * dim + d]);
+                assert!((got - want).abs() < 2e-6, "row {row} of {count}: {got} for {want}");
             }
         }
     }

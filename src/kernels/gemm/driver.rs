@@ -200,7 +200,7 @@ impl<'a, X: ?Sized> Task<'a, X> {
 
 /// A thread's buffers. They grow to the size that the widest tasks need, and are kept.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     /// Codes of a group of rows.
     pub codes: Vec<Line>,
     /// Scales, and minimums, of a group of rows.

@@ -13,5 +13,5 @@ pub mod matrix;
 pub mod quantized;
 pub mod ternary;
 #[cfg(any(test, target_arch = "x86_64"))]
-mod tiles;
+pub(super) mod tiles;
 pub mod tokens;

@@ -1,8 +1,8 @@
-//! Matrix tiles: the int8 instructions of Intel's AMX. `models` has a portable model of them.
+//! Matrix tiles: the int8 and bf16 instructions of Intel's AMX. `models` has a portable model of them.
 //!
 //! There are eight tiles of 16 rows of up to 64 bytes. Kernels agree on their use. Tiles 0 to 3 hold sums: 16 rows of
-//! 16 i32. Tiles 4 and 5 hold the left matrix: 16 rows of `depth` bytes. Tiles 6 and 7 hold the right matrix:
-//! `depth / 4` rows, each with four bytes of each of 16 columns.
+//! 16 i32 or f32. Tiles 4 and 5 hold the left matrix: 16 rows of `depth` bytes. Tiles 6 and 7 hold the right matrix:
+//! `depth / 4` rows, each with four bytes, or two bf16, of each of 16 columns.
 
 use super::ints::Ints;
 use super::lanes::Lanes;
@@ -36,6 +36,14 @@ pub(crate) trait Tiles {
 
     /// The same with signed bytes in both.
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self);
+
+    /// Tile `C` += tile `A` times tile `B`, of pairs of bf16; sums are f32. The first elements of a row's pairs are
+    /// summed by fused multiply-adds from 0, the second ones too, and the sum of both is added. Subnormal numbers are
+    /// zeros.
+    fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self);
+
+    /// Prefetches a cache line into the first-level cache; any address is allowed.
+    fn fetch(_: *const u8) {}
 }
 
 /// The trait that kernels are generic over: tiles, and the vectors used beside them.
@@ -56,6 +64,25 @@ impl Set for Processor {
     type Lanes = super::lanes::Avx512;
     type Wide = std::arch::x86_64::__m512i;
     type Ints = super::ints::Avx512;
+}
+
+/// Cuts f32 into bf16, the largest part first: their sum is the number if it has at most `8 P` bits of significand.
+/// Lane i of a part has number i of the first sixteen in its lower half, and that of the other sixteen in the upper
+/// half.
+///
+/// # Safety
+/// `L`'s instructions are available.
+#[inline(always)]
+pub(crate) unsafe fn in_parts<L: Lanes, const P: usize>([mut low, mut high]: [L; 2]) -> [L; P] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut parts = [low; P];
+        for part in &mut parts {
+            *part = low.pair(high);
+            (low, high) = (low.sub(low.cut()), high.sub(high.cut()));
+        }
+        parts
+    }
 }
 
 /// Number of rows of tile number `tile`, and bytes per row.
@@ -161,6 +188,14 @@ mod hardware {
         fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
             tile!("tdpbssd tmm{0}, tmm{1}, tmm{2}", [const C, const A, const B], nomem);
         }
+        #[inline(always)]
+        fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self) {
+            tile!("tdpbf16ps tmm{0}, tmm{1}, tmm{2}", [const C, const A, const B], nomem);
+        }
+        #[inline(always)]
+        fn fetch(from: *const u8) {
+            tile!("prefetcht0 [{0}]", [in(reg) from], nomem);
+        }
     }
 }
 
@@ -194,6 +229,32 @@ mod tests {
         out
     }
 
+    /// Loads a left tile and two right ones of bf16, and returns the sums of both products.
+    fn halves_products<T: Tiles>(a: &[u8], b: &[u8]) -> [f32; 256] {
+        let mut out = [7.0f32; 256];
+        // SAFETY: as above.
+        unsafe {
+            let mut tiles = T::new(64);
+            tiles.load::<5>(a.as_ptr(), 80);
+            tiles.load::<6>(b.as_ptr(), 64);
+            tiles.load::<7>(b[64..].as_ptr(), 0);
+            tiles.load::<2>(out.as_ptr().cast(), 64);
+            tiles.dot_bf16::<2, 5, 6>();
+            tiles.dot_bf16::<2, 5, 7>();
+            tiles.store::<2>(out.as_mut_ptr().cast(), 64);
+        }
+        out
+    }
+
+    /// Random bf16 between 2^-16 and 2^16, zeros and subnormal numbers.
+    fn halves(seed: u32, len: usize) -> Vec<u8> {
+        let mut bytes = bytes(seed, len);
+        for half in bytes.as_chunks_mut::<2>().0 {
+            half[1] = half[1] & 0x80 | if half[0] % 16 == 0 { 0 } else { 0x38 + half[1] % 16 };
+        }
+        bytes
+    }
+
     fn bytes(seed: u32, len: usize) -> Vec<u8> {
         let mut state = seed;
         let mut next = || {
@@ -216,6 +277,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_model_multiplies_bf16() {
+        let (a, b) = (halves(3, 80 * 17), halves(4, 64 * 16));
+        let value = |from: &[u8]| f64::from(f32::from_bits(u32::from_le_bytes([0, 0, from[0], from[1]])));
+        for (n, sum) in halves_products::<Model>(&a, &b).iter().enumerate() {
+            let (r, c) = (n / 16, n % 16);
+            let term = |k: usize, line: usize| {
+                value(&a[80 * r + 2 * k..]) * value(&b[64 * line + 4 * c + k % 2 * 2..])
+            };
+            let terms: Vec<f64> = (0..32).flat_map(|k| [term(k, k / 2), term(k, 1)]).collect();
+            let size: f64 = terms.iter().map(|term| term.abs()).sum();
+            assert!(
+                (f64::from(*sum) - 7.0 - terms.iter().sum::<f64>()).abs() < 1e-6 * (size + 7.0),
+                "{r} {c}"
+            );
+        }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn the_model_is_the_processor() {
@@ -228,6 +307,11 @@ mod tests {
             // SAFETY: tiles are permitted, and there are no others here.
             let _tiles = unsafe { Configured::new(depth) };
             assert_eq!(products::<Amx>(depth, &a, &b), products::<Model>(depth, &a, &b), "{depth}");
+            if depth == 64 {
+                let (a, b) = (halves(seed, 80 * 17), halves(seed + 9, 64 * 16));
+                let [here, model] = [halves_products::<Amx>(&a, &b), halves_products::<Model>(&a, &b)];
+                assert_eq!(here.map(f32::to_bits), model.map(f32::to_bits));
+            }
         }
     }
 }

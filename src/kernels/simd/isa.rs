@@ -4,7 +4,8 @@
 use super::tiles_here;
 use once_cell::race::OnceBox;
 
-/// The instruction sets that kernels are written for. All give the same bits.
+/// The instruction sets that kernels are written for. All give the same bits, except `Amx` for whole texts and
+/// pictures.
 ///
 /// Pass one to a kernel only if `available` lists it and it is `permitted`: kernels rely on that without another
 /// check.
@@ -20,7 +21,8 @@ pub enum Isa {
     Avx512Vnni,
     /// `Avx512Vnni`, and AVX-512 VBMI, which looks up bytes in registers.
     Avx512Vbmi,
-    /// `Avx512Vbmi`, and AMX matrix tiles of bytes (AMX-TILE and AMX-INT8) that the system lets the process use.
+    /// `Avx512Vbmi`, and AMX matrix tiles of bytes and of bf16 (AMX-TILE, AMX-INT8, AMX-BF16) that the system lets the
+    /// process use.
     Amx,
     /// aarch64 with NEON and its dot products.
     Neon,

@@ -43,6 +43,10 @@ pub trait Real: Copy {
     unsafe fn power_of_two(self) -> Self;
     /// The largest lane; no lane may be NaN.
     unsafe fn largest(self) -> f32;
+    /// The bf16 in the upper half of each lane: `self` cut to eight bits of significand.
+    unsafe fn cut(self) -> Self;
+    /// The upper half of each lane below that of `high`: pairs of bf16.
+    unsafe fn pair(self, high: Self) -> Self;
     inlined! {
         fn negative(self) -> Self = self.mul(Self::splat(-1.0));
     }
@@ -123,6 +127,8 @@ impl Real for f32 {
         fn round(self) -> Self = self.round_ties_even();
         fn power_of_two(self) -> Self = f32::from_bits(((self as i32).wrapping_add(127) << 23) as u32);
         fn largest(self) -> f32 = self;
+        fn cut(self) -> Self = f32::from_bits(self.to_bits() & 0xffff_0000);
+        fn pair(self, high: Self) -> Self = f32::from_bits(self.to_bits() >> 16 | high.cut().to_bits());
     }
 }
 
@@ -245,6 +251,8 @@ impl<R: Register, const N: usize> Real for Sixteen<R, N> {
         fn round(self) -> Self = Self::of(|i| self.0[i].round());
         fn power_of_two(self) -> Self = Self::of(|i| self.0[i].power_of_two());
         fn largest(self) -> f32 = self.0[1..].iter().fold(self.0[0], |most, part| most.above(*part)).largest();
+        fn cut(self) -> Self = Self::of(|i| self.0[i].cut());
+        fn pair(self, high: Self) -> Self = Self::of(|i| self.0[i].pair(high.0[i]));
     }
 }
 

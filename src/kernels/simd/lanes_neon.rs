@@ -50,6 +50,12 @@ impl Real for float32x4_t {
         fn power_of_two(self) -> Self =
             vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtnq_s32_f32(self), vdupq_n_s32(127))));
         fn largest(self) -> f32 = vmaxvq_f32(self);
+        fn cut(self) -> Self =
+            vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(self), vdupq_n_u32(0xffff_0000)));
+        fn pair(self, high: Self) -> Self = {
+            let (low, high) = (vreinterpretq_u32_f32(self), vreinterpretq_u32_f32(high));
+            vreinterpretq_f32_u32(vsriq_n_u32::<16>(high, low))
+        };
     }
 }
 

@@ -96,6 +96,11 @@ impl Real for __m256 {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         };
+        fn cut(self) -> Self = _mm256_and_ps(self, _mm256_castsi256_ps(_mm256_set1_epi32(-0x1_0000)));
+        fn pair(self, high: Self) -> Self = {
+            let low = _mm256_srli_epi32::<16>(_mm256_castps_si256(self));
+            _mm256_castsi256_ps(_mm256_blend_epi16::<0xaa>(low, _mm256_castps_si256(high)))
+        };
     }
 }
 
@@ -180,6 +185,12 @@ impl Real for __m512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(power))
         };
         fn largest(self) -> f32 = _mm512_reduce_max_ps(self);
+        fn cut(self) -> Self =
+            _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(self), _mm512_set1_epi32(-0x1_0000)));
+        fn pair(self, high: Self) -> Self = {
+            let low = _mm512_srli_epi32::<16>(_mm512_castps_si512(self));
+            _mm512_castsi512_ps(_mm512_mask_blend_epi16(0xaaaa_aaaa, low, _mm512_castps_si512(high)))
+        };
     }
 }
 

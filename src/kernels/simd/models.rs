@@ -61,6 +61,27 @@ impl Tiles for Model {
     fn dot_signed<const C: usize, const A: usize, const B: usize>(&mut self) {
         self.dot::<C, A, B>(|byte| byte as i8 as i32);
     }
+
+    fn dot_bf16<const C: usize, const A: usize, const B: usize>(&mut self) {
+        const { assert!(C < 4 && 4 <= A && A < 6 && 6 <= B && B < 8) };
+        let normal = |x: f32| if x.is_subnormal() { 0.0f32.copysign(x) } else { x };
+        let half = |line: &[u8; 64], n: usize| {
+            normal(f32::from_bits(u32::from_le_bytes([0, 0, line[2 * n], line[2 * n + 1]])))
+        };
+        for r in 0..16 {
+            for c in 0..16 {
+                let [even, odd] = [0, 1].map(|place| {
+                    (0..self.depth / 4).fold(0.0, |sum, k| {
+                        let x = half(&self.tiles[A][r], 2 * k + place);
+                        normal(x.mul_add(half(&self.tiles[B][k], 2 * c + place), sum))
+                    })
+                });
+                let before = f32::from_ne_bytes(self.tiles[C][r].as_chunks().0[c]);
+                let sum = normal(normal(before) + normal(even + odd));
+                self.tiles[C][r].as_chunks_mut().0[c] = sum.to_ne_bytes();
+            }
+        }
+    }
 }
 
 macro_rules! models {

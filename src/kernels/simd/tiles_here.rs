@@ -12,11 +12,11 @@ pub(super) fn permitted() -> bool {
     *ANSWER.get_or_init(|| Box::new(permit_tiles()))
 }
 
-/// Whether the processor has AMX-TILE and AMX-INT8, and the system preserves tiles across context switches.
+/// Whether the processor has AMX-TILE, AMX-INT8 and AMX-BF16, and the system preserves tiles across context switches.
 #[allow(unused_unsafe)] // newer compilers know cpuid as safe
 pub(super) fn exist() -> bool {
     const OSXSAVE: u32 = 1 << 27;
-    const TILE_AND_INT8: u32 = 1 << 24 | 1 << 25;
+    const TILE_INT8_AND_BF16: u32 = 1 << 24 | 1 << 25 | 1 << 22;
     const TILE_STATES: u64 = 1 << 17 | 1 << 18;
     // SAFETY: every x86-64 has cpuid; xgetbv, which reads a register, is available if cpuid says so.
     unsafe {
@@ -25,7 +25,7 @@ pub(super) fn exist() -> bool {
         }
         let (low, high): (u32, u32);
         asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack));
-        __cpuid_count(7, 0).edx & TILE_AND_INT8 == TILE_AND_INT8
+        __cpuid_count(7, 0).edx & TILE_INT8_AND_BF16 == TILE_INT8_AND_BF16
             && (u64::from(high) << 32 | u64::from(low)) & TILE_STATES == TILE_STATES
     }
 }

@@ -13,6 +13,9 @@ fn number(sizes: &ScaleSizes) -> usize {
 pub(super) const GEMMA2: Family = Family {
     gguf: &["gemma2"],
     hf: Some("gemma2"),
+    hf_whole: BASE.hf_whole,
+    towers: BASE.towers,
+    mutual: BASE.mutual,
     norms: &[
         ("input_layernorm", "attn_norm"),
         ("post_attention_layernorm", "post_attention_norm"),
@@ -42,6 +45,6 @@ pub(super) const GEMMA2: Family = Family {
         },
         ..GEMMA3.scales
     },
-    defaults: Defaults { rope_theta: BASE.defaults.rope_theta, ..GEMMA3.defaults },
+    defaults: Defaults { sizes: &[], rope_theta: BASE.defaults.rope_theta, ..GEMMA3.defaults },
     ..GEMMA3
 };

@@ -1,9 +1,9 @@
-//! Gemma 3, text alone (arXiv 2503.19786): windowed layers with a rotation of their own, and norms on both sides of
+//! Gemma 3 (arXiv 2503.19786): windowed layers with a rotation of their own, and norms on both sides of
 //! attention and feed-forward.
 
 use super::{
-    ATTENTION_BIASES, BASE, Defaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, ScaleSizes, Scales,
-    Windows,
+    ATTENTION_BIASES, BASE, Defaults, Factor, Family, K_NORM, Mutual, ONE, Q_NORM, Rotation, ScaleSizes,
+    Scales, Windows,
 };
 use crate::ops::Activation;
 
@@ -20,6 +20,14 @@ fn number(sizes: &ScaleSizes) -> usize {
 pub(super) const GEMMA3: Family = Family {
     gguf: &["gemma3"],
     hf: Some("gemma3_text"),
+    hf_whole: &["gemma3"],
+    towers: &[
+        "vision_tower.",
+        "multi_modal_projector.",
+        "model.vision_tower.",
+        "model.multi_modal_projector.",
+    ],
+    mutual: Mutual::All,
     activation: Activation::GeGlu,
     norms: &[
         ("input_layernorm", "attn_norm"),
@@ -53,6 +61,12 @@ pub(super) const GEMMA3: Family = Family {
     biases: ATTENTION_BIASES,
     norm_offset: 1.0,
     defaults: Defaults {
+        sizes: &[
+            ("vocab_size", 262_208),
+            ("num_attention_heads", 8),
+            ("num_key_value_heads", 4),
+            ("max_position_embeddings", 131_072),
+        ],
         head_dim: Some(256),
         activation_key: "hidden_activation",
         rope_theta: 1_000_000.0,

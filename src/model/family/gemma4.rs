@@ -3,13 +3,16 @@
 //! has an input of its own for each token. The mixture of experts stands beside a dense feed-forward.
 
 use super::gemma3::GEMMA3;
-use super::{ExpertDefaults, Factor, Family, K_NORM, ONE, Q_NORM, Rotation, Scales, Windows};
+use super::{
+    Defaults, ExpertDefaults, Factor, Family, K_NORM, Mutual, ONE, Q_NORM, Rotation, Scales, Windows,
+};
 
 pub(super) const GEMMA4: Family = Family {
     gguf: &["gemma4"],
     hf: Some("gemma4_text"),
     hf_whole: &["gemma4"],
     towers: &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."],
+    mutual: Mutual::Windowed,
     norms: &[
         ("input_layernorm", "attn_norm"),
         Q_NORM,
@@ -55,5 +58,6 @@ pub(super) const GEMMA4: Family = Family {
     layer_scales: true,
     experts: Some(ExpertDefaults { beside: true, ..ExpertDefaults::SOFTMAX }),
     norm_offset: 0.0,
+    defaults: Defaults { sizes: &[], ..GEMMA3.defaults },
     ..GEMMA3
 };

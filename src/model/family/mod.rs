@@ -102,6 +102,8 @@ pub struct Family {
     pub hf_whole: &'static [&'static str],
     /// How the names of those parts' tensors begin.
     pub towers: &'static [&'static str],
+    /// The layers in which rows of a picture see each other in both directions.
+    pub mutual: Mutual,
     /// Trained with ternary weights, in whatever type a file has them.
     pub ternary: bool,
     /// Used if the files do not name it; GGUF files never do.
@@ -184,6 +186,7 @@ const BASE: Family = Family {
     hf: None,
     hf_whole: &[],
     towers: &[],
+    mutual: Mutual::Never,
     ternary: false,
     activation: Activation::SwiGlu,
     norms: &PRE_NORMS,
@@ -233,6 +236,7 @@ const BASE: Family = Family {
     still: None,
     may_stand_still: false,
     defaults: Defaults {
+        sizes: &[],
         kv_heads: KvHeads::Needed,
         head_dim: None,
         activation_key: "hidden_act",
@@ -250,10 +254,11 @@ pub(super) type Named = (&'static str, &'static str);
 /// A tensor in Hugging Face's files, and the tensors in GGUF's that it holds.
 pub(super) type Joined = (&'static str, &'static [&'static str]);
 
-/// Values of keys that a `config.json` may leave out: those of `configuration_*.py` of transformers 5.23. Sizes have
-/// defaults there too, but no model uses them: here the file must give them.
+/// Values of keys that a `config.json` may leave out: those of `configuration_*.py` of transformers 5.23.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
+    /// Sizes that have a default there too, if published models use it. Elsewhere the file must give them.
+    pub sizes: &'static [(&'static str, usize)],
     pub kv_heads: KvHeads,
     /// `None`: hidden_size / num_attention_heads.
     pub head_dim: Option<usize>,
@@ -312,6 +317,16 @@ pub enum Windows {
         /// The window of GGUF files without the key. `None`: they have none.
         gguf_default: Option<u64>,
     },
+}
+
+/// Layers in which rows of a picture see each other in both directions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mutual {
+    Never,
+    All,
+    /// Those with a window, if `use_bidirectional_attention` of a `config.json` says `vision`; in GGUF, which lacks it, if
+    /// layers have no inputs of their own: published models have one or the other.
+    Windowed,
 }
 
 /// The rotations of a model with windowed layers and others.

@@ -243,7 +243,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     names.within("embedding_length", hidden, HIDDEN)?;
     let layers = config.need("num_hidden_layers")?;
     names.within("block_count", layers, LAYERS)?;
-    let context = config.need("max_position_embeddings")?;
+    let context = need(config, family, "max_position_embeddings")?;
     let rms_eps = config.float(family.defaults.eps_key)?.unwrap_or(family.defaults.rms_eps);
     let (latent, mut attention) = heads_of(config, family, [hidden, layers], &names)?;
     let (scales, multipliers) = (&family.scales, Multipliers::read(config, family.multipliers)?);
@@ -262,11 +262,13 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let experts = experts::read(config, family, &mut blocks)?;
     let ffn = ffn(config, family, experts, &blocks)?;
     layers::share(config, family, &mut blocks, ffn, &names)?;
+    let mutual = family.global_heads && config.text(BIDIRECTIONAL)? == Some("vision");
+    Block::mark_mutual(&mut blocks, family.mutual, mutual);
     let decoder = DecoderConfig {
         family,
         architecture: family.name().to_owned(),
         name: name.to_owned(),
-        vocab_size: config.need("vocab_size")?,
+        vocab_size: need(config, family, "vocab_size")?,
         context_length: context,
         layers,
         further: if family.mtp { config.size("mtp_num_hidden_layers")?.unwrap_or(1).max(1) } else { 0 },
@@ -301,6 +303,12 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     decoder.check(&names).map(|()| decoder)
 }
 
+/// A size that the file gives, or the family.
+fn need(config: &Fields, family: &Family, key: &str) -> Result<usize> {
+    let default = family.defaults.sizes.iter().find(|(own, _)| *own == key).map(|(_, size)| *size);
+    config.size(key)?.or(default).map_or_else(|| config.need(key), Ok)
+}
+
 /// How layers attend, and of what their heads are made if attention is latent.
 fn heads_of(
     config: &Fields,
@@ -308,7 +316,7 @@ fn heads_of(
     [hidden, layers]: [usize; 2],
     names: &Names,
 ) -> Result<(Option<LatentConfig>, AttentionShape)> {
-    let heads = config.need("num_attention_heads")?;
+    let heads = need(config, family, "num_attention_heads")?;
     names.within("attention.head_count", heads, HEADS)?;
     Ok(match latent::read(config, family, heads)? {
         Some((latent, scale)) => (Some(latent), latent.shape.attention(scale)),
@@ -399,7 +407,7 @@ fn attention(
         (None, KvHeads::Heads) => heads,
         // null means as many as there are heads, in all classes.
         (None, KvHeads::Needed) if config.contains("num_key_value_heads") => heads,
-        (None, KvHeads::Needed) => config.need("num_key_value_heads")?,
+        (None, KvHeads::Needed) => need(config, family, "num_key_value_heads")?,
     };
     let head_dim = match config.size("head_dim")?.or(family.defaults.head_dim) {
         Some(head_dim) => head_dim,

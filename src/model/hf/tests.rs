@@ -283,7 +283,7 @@ fn gemmas_ways() {
         taken(gemma(json!({"sliding_window_pattern": 2, "rope_scaling": {"type": "linear", "factor": 8.0}})));
     let d = d.decoder;
     assert_eq!((d.attention.scale, d.norm_offset, d.embedding_scale), (0.25, 1.0, 8.0));
-    let span = |window, rope| Block { window, rope, ..Block::default() };
+    let span = |window, rope| Block { window, rope, mutual: true, ..Block::default() };
     assert_eq!(d.blocks, [span(Some(32), 1), span(None, 0), span(Some(32), 1), span(None, 0)]);
     let rope = |base, scaling| RopeConfig { base, dims: 32, scaling };
     assert_eq!(d.ropes, [rope(1e6, RopeScaling::Linear { factor: 8.0 }), rope(1e4, RopeScaling::None)]);

@@ -63,6 +63,7 @@ fn attend(from: &mut LayerReader) -> Result<Attend> {
         global: c.is_global(index),
         rope: block.rope,
         window: block.window,
+        mutual: block.mutual,
         // Position 0 of a block of multi-token prediction has no key.
         from: usize::from(index == c.layers),
         sinks: c.family.sinks.then(|| from.vector("attn_sinks.weight", heads)).transpose()?,

@@ -38,7 +38,7 @@ impl Reader<'_> {
             false => None,
         };
         let weights = Projections { bias, ..[self.patch_weights(c)?].into() };
-        let x = pass.linear(given, None, Product::fixed(weights));
+        let x = pass.linear(given, None, Product::whole(weights));
         if let Some(table) = self.positions(c)? {
             let positions = pass.make(|to| Op::Blend { table, to });
             pass.add(x, positions, None);
@@ -161,7 +161,7 @@ impl Reader<'_> {
             made.push(weights);
         }
         if bounds.iter().flatten().all(Option::is_none) {
-            return Ok(pass.linear(x, norm, Product::fixed(beside(made))));
+            return Ok(pass.linear(x, norm, Product::whole(beside(made))));
         }
         let clamp = |pass: &mut Pass, x: Reg, bounds: Option<[f32; 2]>| {
             bounds.into_iter().for_each(|[min, max]| pass.push(Op::Clamp { x, min, max }));
@@ -172,7 +172,7 @@ impl Reader<'_> {
             let own = norm.clone().map_or(x, |norm| pass.make(|to| Op::Norm { x, norm, to }));
             clamp(pass, own, inputs);
             let width = weights.width();
-            let part = pass.linear(own, None, Product::fixed(weights));
+            let part = pass.linear(own, None, Product::whole(weights));
             clamp(pass, part, outputs);
             pass.push(Op::Columns { x: part, from, to: all });
             from += width;
@@ -242,7 +242,7 @@ impl Reader<'_> {
                 let activation = c.projector_activation;
                 x = pass.make(|to| Op::Gated { x, activation, to });
             }
-            x = pass.linear(x, norm.take(), Product::fixed(weights));
+            x = pass.linear(x, norm.take(), Product::whole(weights));
             cols = rows;
         }
         pass.push(Op::Hidden { x, norm: None });

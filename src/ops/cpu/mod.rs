@@ -15,7 +15,8 @@ use super::state::Accepted;
 use super::{AttentionShape, HostMemory, Memory, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
-use crate::kernels::attention::whole::SPAN_ROWS;
+use crate::kernels::attention::whole::span_rows;
+use crate::kernels::gemm::dense;
 use crate::kernels::gemm::ternary::Gates;
 use crate::kernels::{Isa, Pool, available};
 use crate::ops::batch::Outputs;
@@ -124,7 +125,11 @@ impl OpSet for CpuOps {
     }
 
     fn task_rows(&self) -> usize {
-        SPAN_ROWS
+        span_rows(self.isa)
+    }
+
+    fn whole_bytes(&self, rows: usize, cols: usize) -> usize {
+        dense::bytes_in_parts(self.isa, self.pool.threads(), [rows, cols])
     }
 
     fn gates(&self) -> [u64; 2] {

@@ -25,6 +25,11 @@ impl Product {
     pub fn fixed(weights: impl Into<Projections>) -> Self {
         Self { weights: weights.into(), site: None, names: Vec::new() }
     }
+
+    /// The same, of passes over whole pictures.
+    pub fn whole(weights: impl Into<Projections>) -> Self {
+        Self::fixed(Projections { whole: true, ..weights.into() })
+    }
 }
 
 /// `to` is the register of the result, `[T, width]`, where T is the number of the batch's rows, or after `Want` that of
@@ -263,6 +268,7 @@ pub struct Attend {
     /// Index among the model's rotations.
     pub rope: usize,
     pub window: Option<usize>,
+    pub mutual: bool,
     pub from: usize,
     pub sinks: Option<Arc<[f32]>>,
     pub norms: Option<[Norm; 2]>,
@@ -280,6 +286,7 @@ impl Attend {
             global: false,
             rope,
             window: None,
+            mutual: true,
             from: 0,
             sinks: None,
             norms: None,

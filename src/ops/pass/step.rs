@@ -56,6 +56,7 @@ impl<'a> Step<'a> {
             shape: &how.shape,
             rope,
             window: how.window,
+            mutual: how.mutual,
             from: how.from,
             sinks: how.sinks.as_deref(),
             norms: how.norms.as_ref(),

@@ -237,6 +237,7 @@ pub trait Eager: OpSet {
     ) -> Result<Tensor> {
         let attend = Arc::new(Attend {
             window: how.window,
+            mutual: how.mutual,
             from: how.from,
             sinks: how.sinks.map(Into::into),
             norms: how.norms.cloned(),

@@ -198,7 +198,7 @@ fn rotate(x: &Tensor, batch: &RaggedBatch, rope: &Rope) -> candle_core::Result<T
 }
 
 /// Softmax attention of `q` `[rows, heads, dim]` at `positions` over `k` and `v` `[context, kv_heads, dim]`. Positions
-/// in one of the ranges `mutual` see each other.
+/// in one of the ranges `mutual` see each other, as far back as a window lets them.
 fn softmax_attention(
     q: &Tensor,
     k: &Tensor,
@@ -222,7 +222,8 @@ fn softmax_attention(
     let window = how.window.unwrap_or(usize::MAX);
     let from = how.from;
     let both = |row, c| mutual.iter().any(|range| range.contains(&row) && range.contains(&c));
-    let sees = |row: usize, c: usize| (c <= row && row - c < window || both(row, c)) && c >= from.min(row);
+    let near = |row: usize, c: usize| row.saturating_sub(c) < window && c >= from.min(row);
+    let sees = |row: usize, c: usize| near(row, c) && (c <= row || how.mutual && both(row, c));
     let hide = |p: u32, c: usize| if sees(p as usize, c) { 0.0f32 } else { f32::NEG_INFINITY };
     let hidden = |p: u32| (0..context).map(move |c| hide(p, c));
     let mask = positions.iter().flat_map(|p| hidden(*p)).collect::<Vec<_>>();

@@ -131,6 +131,8 @@ impl World {
             assert!(!std::mem::replace(&mut seen[entry.seq.0 as usize], true), "planned twice");
             assert_eq!(entry.decode, at < plan.decode_rows as usize, "decode rows come first");
             self.check_entry(entry);
+            let live = self.requests.get(entry.seq);
+            self.tally.units[0] += u64::from(live.units.iter().any(|unit| unit.start == entry.start));
             work.add(Work::span(entry.start, entry.rows));
         }
         assert_eq!(work, plan.work);
@@ -176,6 +178,8 @@ impl World {
         self.memory.check(table, live.root, &live.whole[..live.computed as usize]);
         self.memory.check_state(&self.scheduler, entry.seq, live);
         assert_eq!((entry.logits, entry.drafts), (entry.sample.into(), 0), "{entry:?}");
+        let divides = |at| live.units.iter().any(|unit| unit.start < at && at < unit.end);
+        assert!(!divides(entry.start) && !divides(end), "{entry:?} divides one of {:?}", live.units);
         self.check_blocks(entry);
     }
 
@@ -192,7 +196,7 @@ impl World {
 
     /// Invariant 4's second half: in a step with decode rows, prompts take the rest of the target time, or
     /// three quarters of the decode rows' time if that is more. The one row that the first in the queue
-    /// always gets may exceed it.
+    /// always gets, with those that must run beside it, may exceed it.
     fn check_time(&mut self, plan: &Plan) {
         let (decodes, prompts) = plan.entries.split_at(plan.decode_rows as usize);
         if decodes.is_empty() || prompts.is_empty() {
@@ -206,7 +210,11 @@ impl World {
             ns => ns.min(config.max_step_ns),
         };
         let bound = (0.875 * target as f64).max(1.75 * time.predict(work));
-        let row = prompts.iter().map(|entry| time.extra(Work::span(entry.start, 1))).fold(0.0, f64::max);
+        let least = |entry: &PlanEntry| {
+            let unit = self.requests.get(entry.seq).units.iter().find(|unit| unit.contains(&entry.start));
+            time.extra(Work::span(entry.start, unit.map_or(1, |unit| unit.end - entry.start)))
+        };
+        let row = prompts.iter().map(least).fold(0.0, f64::max);
         let predicted = time.predict(plan.work);
         assert!(predicted <= 1.0001 * (bound + row), "{predicted} ns for a step of at most {bound}");
         self.tally.beside += 1;
@@ -223,6 +231,8 @@ impl World {
             (live.state, live.computed) = (State::Running, admission.cached);
             assert_eq!(admission.resumed, live.ran, "{admission:?}");
             (live.fitting, live.ran) = (0, true);
+            let found = live.units.first().is_some_and(|unit| unit.end <= admission.cached);
+            self.tally.units[1] += u64::from(found);
         }
         for slot in 0..self.requests.0.len() {
             let (seq, now) = (SeqId(slot as u32), self.now);

@@ -3,6 +3,7 @@
 use crate::common::rng::{Rng, mix};
 use bn_engine::cache::ContentId;
 use bn_engine::schedule::{Rank, Request, Reuse, SeqId, State, Tokens};
+use std::ops::Range;
 
 /// Number of different tokens: few, so that unrelated texts often begin alike.
 const VOCAB: u64 = 3;
@@ -14,6 +15,8 @@ pub struct Live {
     pub rank: Rank,
     /// The prompt and the output that the request computes alone.
     pub whole: Vec<u32>,
+    /// Positions of the prompt that run in one step, in ascending order.
+    pub units: Vec<Range<u32>>,
     /// The hash before the first token. Different for requests that must not share.
     pub root: u64,
     pub seed: u64,
@@ -34,11 +37,11 @@ pub struct Live {
 }
 
 impl Live {
-    /// `unique` distinguishes requests that share nothing.
+    /// `unique` distinguishes requests that share nothing. `unit`: see `units`.
     pub fn new(
         request: Request,
         rank: Rank,
-        prompt: &[u32],
+        (prompt, unit): (&[u32], u32),
         ends_after: u32,
         seed: u64,
         unique: u64,
@@ -56,6 +59,7 @@ impl Live {
             request,
             rank,
             whole,
+            units: units(prompt, unit),
             root,
             seed,
             known: request.prompt_len,
@@ -103,6 +107,21 @@ impl Live {
     }
 }
 
+/// After each 2, 1 in a prompt, `most` positions that run in one step, or fewer at its end.
+fn units(prompt: &[u32], most: u32) -> Vec<Range<u32>> {
+    let (mut units, len, mut at) = (Vec::new(), prompt.len() as u32, 2);
+    while most > 0 && at < len {
+        match prompt[at as usize - 2..at as usize] == [2, 1] {
+            true => {
+                units.push(at..len.min(at + most));
+                at += most + 2;
+            }
+            false => at += 1,
+        }
+    }
+    units
+}
+
 /// The token drawn after everything that `hash` covers.
 pub fn sampled(seed: u64, hash: u64) -> u32 {
     (mix(seed, hash) % VOCAB) as u32
@@ -140,7 +159,16 @@ impl Tokens for Requests {
     fn content(&self, seq: SeqId, position: u32) -> ContentId {
         let live = self.get(seq);
         assert!(position < live.known, "{seq:?} was asked for the token {position} of {}", live.known);
-        live.whole[position as usize].into()
+        let Some(unit) = live.units.iter().find(|unit| unit.contains(&position)) else {
+            return live.whole[position as usize].into();
+        };
+        let contents = &live.whole[unit.start as usize..unit.end as usize];
+        let key = contents.iter().fold(contents.len() as u64, |key, token| mix(key, u64::from(*token)));
+        ContentId::of_vector(key, position - unit.start)
+    }
+
+    fn undivided(&self, seq: SeqId, position: u32) -> Option<Range<u32>> {
+        self.get(seq).units.iter().find(|unit| unit.start < position && position < unit.end).cloned()
     }
 }
 

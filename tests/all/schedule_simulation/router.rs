@@ -2,6 +2,7 @@
 
 use super::world::World;
 use bn_engine::cache::{CacheEvent, chain};
+use bn_engine::schedule::Tokens;
 use std::collections::HashMap;
 
 /// Keys of blocks, and their parents'.
@@ -30,8 +31,9 @@ impl World {
         let size = self.setting.config.block_size as usize;
         for (seq, live) in self.requests.iter().filter(|(_, live)| live.request.reuse.shared) {
             let mut key = live.request.reuse.salt;
-            for tokens in live.whole[..live.computed as usize].chunks_exact(size) {
-                key = chain(key, tokens);
+            let contents = (0..live.computed).map(|at| self.requests.content(seq, at)).collect::<Vec<_>>();
+            for contents in contents.chunks_exact(size) {
+                key = chain(key, contents);
                 assert!(keys.contains_key(&key), "the router doesn't know what {seq:?} computed");
             }
         }

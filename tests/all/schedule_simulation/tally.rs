@@ -14,6 +14,8 @@ pub struct Tally {
     pub failed_passes: u64,
     pub dropped: u64,
     pub drafted: u64,
+    /// Entries that begin with positions that run in one step, and admissions with such positions in the cache.
+    pub units: [u64; 2],
     pub accepted: u64,
     /// By state: absent, waiting, paused, running.
     pub cancelled: [u64; 4],
@@ -57,6 +59,8 @@ impl Tally {
             ("preemptions for others", e.preempted_for_others),
             ("pauses", e.pauses),
             ("states continued from snapshots", self.resumed_states),
+            ("positions that run in one step", self.units[0]),
+            ("such positions in the cache", self.units[1]),
             ("pauses of waiting", self.paused[1]),
             ("pauses of running", self.paused[3]),
             ("ends of a pause", self.resumes),

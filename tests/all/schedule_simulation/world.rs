@@ -34,6 +34,8 @@ pub struct Setting {
     pub max_new: u32,
     /// One turn in this many submits, in a rush and in a lull.
     pub arrivals: [u64; 2],
+    /// Most positions of a prompt that run in one step; 0: there are no such positions.
+    pub unit: u32,
 }
 
 impl Setting {
@@ -70,7 +72,11 @@ impl Setting {
         );
         let max_new = 1 + rng.below(60.min(positions)) as u32;
         let arrivals = [2 + rng.below(6), 8 + rng.below(60)];
-        Self { config, cost, requests: 24 + rng.below(40) as u32, max_prompt, max_new, arrivals }
+        let requests = 24 + rng.below(40) as u32;
+        // Beside the rows of all other sequences.
+        let room = u64::from(config.max_batch_tokens - (max_batch_size - 1));
+        let unit = if states.slots == 0 && rng.one_in(2) { rng.below(1 + room) as u32 } else { 0 };
+        Self { config, cost, requests, max_prompt, max_new, arrivals, unit }
     }
 
     /// Maximum number of committed steps that a request may take for itself and for each one in front of it.
@@ -219,7 +225,7 @@ impl World {
         let ends_after = if self.rng.one_in(2) { max_new } else { 1 + self.rng.below(max_new.into()) as u32 };
         let seed = if self.rng.one_in(2) { 0 } else { self.rng.next() };
         let rank = Rank::new(self.now, priority, config.ageing_ns, self.accepted);
-        let live = Live::new(request, rank, &prompt, ends_after, seed, self.rng.next());
+        let live = Live::new(request, rank, (&prompt, self.setting.unit), ends_after, seed, self.rng.next());
         let needed = blocks_for(live.bound().into(), config.block_size);
         let too_long = needed > config.blocks.into();
         self.requests.0[seq.0 as usize] = Some(live);

@@ -26,6 +26,7 @@ class Place(NamedTuple):
     home: Path
     work: Path
     files: tuple[str, ...]  # to make, in `work`
+    sees: bool = False  # the model
 
 
 class Settings(NamedTuple):
@@ -42,6 +43,7 @@ class Way(NamedTuple):
 
     route: str
     settings: Callable[[Place], Settings]
+    pictures: bool = True  # the agent sends them so
 
 
 class Agent(NamedTuple):
@@ -54,6 +56,12 @@ class Agent(NamedTuple):
     """The arguments of a call of `tool` that writes a text into a file."""
     edit: Callable[[str, str], str] | None = None
     """For an agent without tools: an answer that edits the file."""
+    look: str = ""
+    """A tool that reads a picture."""
+    looks_at: Callable[[Path], dict] | None = None
+    """The arguments of its call."""
+    attached: Callable[[Path, str], Sequence[str]] | None = None
+    """The last arguments for a question with a picture."""
     quiet: Mapping[str, str] = NONE
     """Variables that turn off requests to other hosts: telemetry, updates, lists of models."""
     forgiven: tuple[tuple[str, str, int], ...] = ()

@@ -1,9 +1,13 @@
-from agents import Agent, Package, Settings, Way
+import json
+
+from agents import NONE, Agent, Package, Settings, Way
 
 
 def settings(place, provider, **variables):
+    known = {f"{provider}/{place.model}": {"supports_vision": True, "max_input_tokens": 65536}}
     return Settings(
         variables=variables,
+        files={".aider.model.metadata.json": json.dumps(known, indent=2) + "\n"} if place.sees else NONE,
         arguments=["--model", f"{provider}/{place.model}", "--no-git", "--yes-always", *place.files, "--message"],
     )
 
@@ -28,5 +32,6 @@ AGENT = Agent(
         "AIDER_SHOW_MODEL_WARNINGS": "false",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     },
+    attached=lambda path, question: [question, "--file", str(path)],
     edit=lambda name, text: f"{name}\n```\n{text}\n```\n",
 )

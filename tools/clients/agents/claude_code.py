@@ -22,5 +22,8 @@ AGENT = Agent(
     ways=[Way("/v1/messages", settings)],
     tool="Write",
     arguments=lambda path, text: {"file_path": str(path), "content": text},
+    look="Read",
+    looks_at=lambda path: {"file_path": str(path)},
+    attached=lambda path, question: [f"{question} @{path}"],
     quiet={"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1"},
 )

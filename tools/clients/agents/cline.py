@@ -17,5 +17,8 @@ AGENT = Agent(
     ways=[Way("/v1/chat/completions", settings)],
     tool="editor",
     arguments=lambda path, text: {"path": str(path), "new_text": text},
+    look="read_files",
+    looks_at=lambda path: {"files": [{"path": str(path)}]},
+    attached=lambda path, question: [f"{question} @{path}"],
     quiet={"CLINE_SESSION_BACKEND_MODE": "local", "CLINE_TELEMETRY_DISABLED": "1"},
 )

@@ -30,4 +30,7 @@ AGENT = Agent(
     ways=[Way("/v1/responses", settings)],
     tool="exec_command",
     arguments=lambda path, text: {"cmd": f"printf %s '{text}' > '{path}'"},
+    look="view_image",
+    looks_at=lambda path: {"path": str(path)},
+    attached=lambda path, question: ["--image", str(path), "--", question],
 )

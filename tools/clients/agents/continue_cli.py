@@ -25,7 +25,7 @@ def settings(place, provider, base):
 AGENT = Agent(
     name="Continue",
     package=Package("npm", "@continuedev/cli", "1.5.47", "node_modules/.bin/cn"),
-    notes="The editor's extensions read the same file.",
+    notes="The editor's extensions read the same file. The program in the terminal sends no pictures.",
     ways=[
         Way("/v1/chat/completions", lambda place: settings(place, "openai", place.root + "/v1")),
         Way("/v1/messages", lambda place: settings(place, "anthropic", place.root + "/v1")),

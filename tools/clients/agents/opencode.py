@@ -3,12 +3,16 @@ import json
 from agents import Agent, Package, Settings, Way
 
 
+SEES = {"attachment": True, "modalities": {"input": ["text", "image"], "output": ["text"]}}
+
+
 def settings(place, package):
+    more = SEES if place.sees else {}
     provider = {
         "npm": package,
         "name": "bn-server",
         "options": {"baseURL": place.root + "/v1", "apiKey": "none"},
-        "models": {place.model: {"limit": {"context": 65536, "output": 8192}}},
+        "models": {place.model: {"limit": {"context": 65536, "output": 8192}, **more}},
     }
     config = {
         "$schema": "https://opencode.ai/config.json",
@@ -32,5 +36,8 @@ AGENT = Agent(
     ],
     tool="write",
     arguments=lambda path, text: {"filePath": str(path), "content": text},
+    look="read",
+    looks_at=lambda path: {"filePath": str(path)},
+    attached=lambda path, question: [question, "--file", str(path)],
     quiet={"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"},
 )

@@ -17,6 +17,8 @@ def settings(place, kind):
         "general": {"enableAutoUpdate": False},
         "privacy": {"usageStatisticsEnabled": False},
     }
+    if place.sees:
+        config["model"] = {"generationConfig": {"modalities": {"image": True}}}
     variables = {"BASE_URL": place.root + path, "API_KEY": "none", "MODEL": place.model}
     return Settings(
         variables={f"{prefix}_{name}": value for name, value in variables.items()},
@@ -35,4 +37,7 @@ AGENT = Agent(
     ],
     tool="write_file",
     arguments=lambda path, text: {"file_path": str(path), "content": text},
+    look="read_file",
+    looks_at=lambda path: {"file_path": str(path)},
+    attached=lambda path, question: [f"{question} @{path}"],
 )

@@ -9,7 +9,8 @@
 //! pq2_0), maple-20b (256 experts, of which a row has 8). WEIGHTS: the type of the projections. HEAD: the type of the
 //! embedding, which is also the head, except in bonsai-8b, maple-20b and the hybrids of 9B and 27B, whose head is a
 //! separate tensor of the same type. qwen35-4b-mtp and bonsai2-27b-mtp also have a block of multi-token prediction,
-//! qwen35-4b-drafter has that block alone, to draft for qwen35-4b.
+//! qwen35-4b-drafter has that block alone, to draft for qwen35-4b. qwen35-tower is the vision tower of qwen35-4b as an
+//! mmproj file; HEAD is the type of its table of positions, which converters write in F32.
 //! LAYERS: writes only this many layers; they are the same for any number (4 have one of attention in a hybrid).
 //! DAMPING: multiplies the updates of layers after the second, by their sub-norms. The first two layers then agree more
 //! or less with all, as a draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of
@@ -19,6 +20,7 @@
 mod fill;
 mod metadata;
 mod shapes;
+mod tower;
 
 use bn_engine::base::Bytes;
 use bn_engine::formats::gguf::writer::write_file;
@@ -43,6 +45,9 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     if rest.len() > 3 {
         return Err(usage.into());
     };
+    if shape == tower::NAME {
+        return write_tower(dtype(weights)?, dtype(head)?, out, rest);
+    }
     let known = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
     let shape = SHAPES.iter().find(|s| s.name == shape).ok_or_else(|| format!("shapes are {}", known()))?;
     let layers = match rest.first() {
@@ -73,6 +78,28 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
         |index: usize, out: &mut dyn Write| random(&file.list[index], file.list[index].seed, &common, out);
     let written =
         write_file(Path::new(out), &metadata::of(shape, layers, &tensors), &tensors, data, |_| Ok(()));
+    written.map_err(|e| e.message)
+}
+
+fn write_tower(weights: DType, head: DType, out: &str, rest: &[String]) -> std::result::Result<(), String> {
+    let layers = match rest {
+        [] => tower::LAYERS,
+        [n] => n.parse().map_err(|_| format!("'{n}' layers"))?,
+        _ => return Err("DAMPING is for shapes with sub-norms".into()),
+    };
+    let mut file = Tensors { weights, head, damping: 1.0, lean: None, list: Vec::new() };
+    file.tower(layers)?;
+    let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
+    let data = |index: usize, out: &mut dyn Write| {
+        // A kernel's rows are longer than its first dimension.
+        let tensor = &file.list[index];
+        let dims = match tensor.dims[..] {
+            [width, height, colors, rows] => vec![width * height * colors, rows],
+            _ => tensor.dims.clone(),
+        };
+        random(&Tensor { name: String::new(), dims, ..*tensor }, tensor.seed, &[], out)
+    };
+    let written = write_file(Path::new(out), &tower::metadata(layers), &tensors, data, |_| Ok(()));
     written.map_err(|e| e.message)
 }
 

@@ -27,13 +27,13 @@ fn entry(model: &Model, name: &str) -> Value {
         "owned_by": "bn_engine",
         "parent": (name != model.name).then_some(&model.name),
         "loaded": model.loaded.is_some(),
+        "sees": model.sees,
     });
     if let Some(info) = model.loaded.as_ref().map(|loaded| &loaded.info) {
         entry["architecture"] = info.architecture.as_str().into();
         entry["context_length"] = info.context_length.into();
         entry["parameters"] = info.parameters.into();
         entry["chat"] = info.has_chat_template.into();
-        entry["sees"] = info.sees.into();
         entry["embedding_size"] = info.embedding_size.into();
     }
     entry
@@ -195,7 +195,6 @@ pub async fn props(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
         Err(response) => return response,
     };
     let stats = stats_of(&model);
-    let sees = model.loaded.as_ref().is_some_and(|loaded| loaded.info.sees);
     let path = model.loaded.and_then(|loaded| loaded.path.clone()).or(model.path);
     write::response(&json!({
         "build_info": format!("bn_engine {}", bn::version()),
@@ -203,7 +202,7 @@ pub async fn props(app: Arc<App>, parts: Parts, _: Body) -> Response<Body> {
         "model_alias": model.name,
         "model_path": path.unwrap_or_default().to_string_lossy(),
         "default_generation_settings": {"n_ctx": stats.context_length},
-        "modalities": {"vision": sees, "audio": false},
+        "modalities": {"vision": model.sees, "audio": false},
     }))
 }
 

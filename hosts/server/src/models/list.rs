@@ -19,11 +19,13 @@ pub struct Listing {
     pub path: Option<PathBuf>,
     pub options: ModelOptions,
     pub files: Files,
+    /// Its files have a part that sees images.
+    pub sees: bool,
     /// The model's file exists. A missing one may come back.
     pub present: bool,
 }
 
-/// A model's files.
+/// A model's files, those of its part that sees included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Files {
     pub bytes: u64,
@@ -32,12 +34,14 @@ pub struct Files {
 }
 
 impl Files {
-    pub fn of(path: Option<&Path>) -> Self {
+    pub fn of(path: Option<&Path>, pictures: Option<&Path>) -> Self {
         let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let Some(about) = path.and_then(|path| fs::metadata(path).ok()) else {
             return Self { bytes: 0, written: seconds(SystemTime::now()) };
         };
-        let bytes = if about.is_dir() { path.map_or(0, weights_in) } else { about.len() };
+        let own = if about.is_dir() { path.map_or(0, weights_in) } else { about.len() };
+        let part = pictures.and_then(|path| fs::metadata(path).ok()).map_or(0, |about| about.len());
+        let bytes = own.saturating_add(part);
         Self { bytes, written: seconds(about.modified().unwrap_or(UNIX_EPOCH)) }
     }
 }
@@ -124,7 +128,9 @@ impl List {
         for model in &mut self.models {
             let now = found.iter().find(|found| found.path == model.path);
             model.present = now.is_some();
-            model.files = now.map_or(model.files, |found| found.files);
+            if let Some(now) = now {
+                (model.files, model.sees) = (now.files, now.sees);
+            }
         }
         for new in found {
             if !self.models.iter().any(|model| model.path == new.path || model.name == new.name) {
@@ -158,8 +164,14 @@ impl List {
 
 impl Listing {
     fn new(name: String, path: Option<PathBuf>, options: ModelOptions) -> Self {
-        let files = Files::of(path.as_deref());
-        Self { name, path, options, files, present: true }
+        let part = match options.pictures.as_deref() {
+            Some(NO_PICTURES) => None,
+            Some(part) => Some(PathBuf::from(part)),
+            None => path.as_deref().and_then(|path| bn_hub::beside(path).ok().flatten()),
+        };
+        let files = Files::of(path.as_deref(), part.as_deref());
+        let sees = options.may_see() && (part.is_some() || path.as_deref().is_some_and(says_of_pictures));
+        Self { name, path, options, files, sees, present: true }
     }
 
     /// Whether the files may be a model. No loaded model is unloaded for others.
@@ -198,6 +210,11 @@ fn of_item(options: &Options, item: &str) -> Result<Listing, String> {
     let path = Some(path).filter(|path| !path.is_empty()).map(PathBuf::from);
     let name = if name.is_empty() { DEMO.to_owned() } else { bn_hub::printable(&name).into_owned() };
     Ok(Listing::new(name, path, options.of_model(&own)?))
+}
+
+/// Whether a folder has a file on how pictures are prepared, so that it sees.
+fn says_of_pictures(folder: &Path) -> bool {
+    ["preprocessor_config.json", "processor_config.json"].iter().any(|name| folder.join(name).exists())
 }
 
 /// The last part of a path, without `.gguf`.
@@ -312,15 +329,22 @@ mod tests {
         fs::create_dir_all(path.join("empty")).unwrap();
         let mut list = list(path.to_str().unwrap()).unwrap();
         assert_eq!(names(&list), ["E", "b", "d-00001-of-00002"]);
-        assert_eq!(list.models[1].files.bytes, 5);
+        assert_eq!(list.models[1].files.bytes, 10);
+        assert_eq!(list.models.iter().map(|model| model.sees).collect::<Vec<_>>(), [false, true, false]);
         fs::create_dir_all(path.join("c")).unwrap();
         fs::write(path.join("c/config.json"), "{}").unwrap();
         fs::write(path.join("c/x.safetensors"), "1234567").unwrap();
+        fs::write(path.join("c/preprocessor_config.json"), "{}").unwrap();
+        fs::remove_file(path.join("mmproj-b.gguf")).unwrap();
         fs::write(path.join("a\u{202e}\x1b.gguf"), "").unwrap();
         fs::remove_file(path.join("d-00001-of-00002.gguf")).unwrap();
         list.merge(list.folder.as_ref().unwrap().models());
         assert_eq!(names(&list), ["E", "a", "b", "c"]);
-        assert_eq!(list.models[list.find("c").unwrap()].files.bytes, 7);
+        let found = |name: &str| {
+            let model = &list.models[list.find(name).unwrap()];
+            (model.files.bytes, model.sees)
+        };
+        assert_eq!((found("b"), found("c")), ((5, false), (7, true)));
         assert_eq!(list.find("d-00001-of-00002"), None);
         fs::write(path.join("d-00001-of-00002.gguf"), "").unwrap();
         list.merge(list.folder.as_ref().unwrap().models());

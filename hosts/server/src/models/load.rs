@@ -102,7 +102,7 @@ impl Loader {
             };
             self.open(options, path.as_deref(), own)
         };
-        let model = match open(pictures) {
+        let model = match open(pictures.clone()) {
             // Nobody asked for the part.
             Err(error) if found && error.message.contains("--pictures") => {
                 tracing::warn!("images are not seen: {}", error.message);
@@ -129,7 +129,8 @@ impl Loader {
         for (adapter, path) in &options.adapters {
             adapters.push((adapter.clone(), engine.open_adapter(path)?));
         }
-        let (manners, files) = (Manners::of(&model), Files::of(path.as_deref()));
+        let part = pictures.filter(|_| info.sees);
+        let (manners, files) = (Manners::of(&model), Files::of(path.as_deref(), part.as_deref()));
         let (sizes, options) = (Sizes::of(path.as_deref()), options.clone());
         Ok(Loaded { name, engine, model, info, manners, options, path, files, sizes, adapters })
     }
@@ -219,7 +220,7 @@ impl Loader {
             snapshots: of.snapshots,
             snapshot_interval: of.snapshot_interval,
             adapter_bytes: of.adapter_bytes,
-            picture_tokens: of.picture_tokens.into(),
+            picture_tokens: if of.may_see() { of.picture_tokens.into() } else { 0 },
             target_itl_ms: of.target_itl,
             default_timeout_ms: of.timeout,
             idle_release_ms: u64::try_from(of.idle_release.as_millis()).unwrap_or(u64::MAX),

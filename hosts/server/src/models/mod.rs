@@ -56,6 +56,8 @@ pub struct Model {
     /// When they were written, in seconds since 1970.
     pub created: u64,
     pub adapters: Vec<String>,
+    /// It sees images; before it is loaded, that its files have a part for that.
+    pub sees: bool,
     /// The loaded model; None: it is not loaded.
     pub loaded: Option<Arc<Loaded>>,
     /// How long it stays without requests. `FOREVER`: always.

@@ -67,6 +67,7 @@ impl State {
             path: listing.path.clone(),
             bytes: listing.files.bytes,
             created: listing.files.written,
+            sees: self.loaded[at].as_ref().map_or(listing.sees, |loaded| loaded.info.sees),
             adapters: listing.options.adapters.iter().map(|(name, _)| name.clone()).collect(),
             loaded: self.loaded[at].clone(),
             left: self.residence.left(at, now),

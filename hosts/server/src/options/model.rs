@@ -132,6 +132,11 @@ impl ModelOptions {
             false => Ok(()),
         }
     }
+
+    /// Whether the model may see images, if it can.
+    pub fn may_see(&self) -> bool {
+        self.pictures.as_deref() != Some(NO_PICTURES)
+    }
 }
 
 /// White space between JSON's tokens.

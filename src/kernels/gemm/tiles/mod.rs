@@ -1,4 +1,4 @@
-//! Products of int8 activations with integer weights on matrix tiles.
+//! Products of int8 activations with integer weights on matrix tiles, and of floats (`floats`).
 //!
 //! A row of the left tile has consecutive columns of one row. A row of the right tile has four bytes of each of
 //! sixteen rows. If unpacking weights takes a few instructions, they are the left operand; otherwise tokens are. The
@@ -34,7 +34,10 @@ macro_rules! entry {
     };
 }
 
+pub(crate) use entry;
+
 mod blocks;
+pub(crate) mod floats;
 pub(super) mod int8;
 mod supers;
 mod sweep;
@@ -77,13 +80,13 @@ pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
 }
 
 #[cfg(not(test))]
-pub(super) const fn modelled() -> bool {
+pub(crate) const fn modelled() -> bool {
     false
 }
 
 /// Configures this thread's tiles for the tasks of a product, if `uses_tiles`; drop the result after the tasks.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
+pub(crate) fn configured(uses_tiles: bool, depth: usize) -> Option<Configured> {
     // SAFETY: kernels use tiles only for `Isa::Amx`, which stands for permitted ones. Products configure no others.
     (uses_tiles && !modelled()).then(|| unsafe { Configured::new(depth) })
 }
@@ -183,9 +186,9 @@ unsafe fn product<S: Set>(task: &Task, arranged: &[Line], scratch: &mut Scratch)
 }
 
 /// Weight rows of a tile, and tokens of a tile.
-pub(super) const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
 /// Depth of a tile in bytes, except for short blocks.
-pub(super) const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 /// Columns of a step, and lines that hold one byte per column for sixteen rows or tokens.
 const STEP: usize = 256;
 const LINES: usize = STEP / DEPTH * SIDE;

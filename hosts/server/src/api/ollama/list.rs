@@ -66,6 +66,7 @@ fn listed(model: &Model, about: &About) -> Value {
         "size": model.bytes,
         "digest": digest(model),
         "details": details(about),
+        "capabilities": about.capabilities(),
     })
 }
 

@@ -30,7 +30,7 @@ pub struct About {
     pub chats: bool,
     /// The model has control tokens for filling in the middle.
     pub infills: bool,
-    /// The model sees images, if that is known.
+    /// The model sees images.
     pub sees: bool,
     /// The keys of the files, in GGUF's form.
     values: Map<String, Value>,
@@ -53,13 +53,13 @@ impl About {
             // The models inside the library can chat.
             _ => Self { format: "gguf", chats: true, ..Self::default() },
         };
+        about.sees = model.sees;
         if let Some(loaded) = &model.loaded {
             let info = &loaded.info;
             about.architecture.clone_from(&info.architecture);
             (about.parameters, about.context_length) = (info.parameters, info.context_length);
             about.embeds |= info.encodes;
             about.chats = info.has_chat_template;
-            about.sees = info.sees;
             about.infills = infill::is_known(&loaded.model);
         }
         about
