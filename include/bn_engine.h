@@ -1578,7 +1578,8 @@ bn_status bn_session_free(bn_engine *engine, bn_string name, bn_error *error);
  * for a moment, which `memory_limit_bytes` does not count.
  *
  * [not from a callback]
- * @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
+ * @return `BN_ERR_NOT_FOUND`; `BN_ERR_UNSUPPORTED`: it has pictures; `BN_ERR_BUSY`;
+ * `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size_t capacity,
     size_t *length, bn_error *error);
 

@@ -277,6 +277,16 @@ fn facts_and_keys() {
     assert!(none.is_none());
 }
 
+#[test]
+fn no_key_of_a_tower_is_unknown() {
+    let pool = Pool::new(1).expect("a pool");
+    for case in cases() {
+        let source = Source::File(root().join(&case.path).to_string_lossy().into_owned());
+        let log = |_, line: &str| assert!(!line.contains("not known"), "{line}");
+        load_tower(&source, 0, &pool, &log, &mut |_, _| false).expect("a tower");
+    }
+}
+
 /// The names of a golden folder's tensors that belong to its tower, of layers those of the first.
 fn own_tensors(copy: &Copy) -> Vec<String> {
     let bytes = copy.read("model.safetensors");

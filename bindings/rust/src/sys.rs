@@ -1787,7 +1787,8 @@ unsafe extern "C" {
     /// for a moment, which `memory_limit_bytes` does not count.
     ///
     /// [not from a callback]
-    /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+    /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_UNSUPPORTED`: it has pictures; `BN_ERR_BUSY`;
+    /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_save(engine: *mut bn_engine, name: bn_string, data: *mut u8, capacity: usize, length: *mut usize, error: *mut bn_error) -> bn_status;
     /// Makes a session from the data of `bn_session_save`, replacing one of this name. Other sessions
     /// are dropped if it needs their room. Load only what you have saved yourself: the checksum finds

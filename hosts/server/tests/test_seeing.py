@@ -5,7 +5,7 @@ import tempfile
 import unittest
 
 import seeing
-from support import Server
+from support import ROOT, Server
 
 PICTURE = seeing.png(21, 30)
 DATA = base64.b64encode(PICTURE).decode()
@@ -142,6 +142,19 @@ class Seeing(unittest.TestCase):
         status, data = server.post("/v1/chat/completions", {"messages": [user(image_url())]})
         self.assertEqual(status, 400)
         self.assertIn("this model takes only text, no images", data["error"]["message"])
+
+    def test_a_part_that_is_none_is_refused_by_the_options_name(self):
+        demo = os.path.join(ROOT, "models", "bn-demo.gguf")
+        part = os.path.join(seeing.TOWER, "..", "qwen35-f32.gguf")
+        for options, words in [({"model": demo, "pictures": "/nowhere"}, "cannot open '/nowhere'"),
+                               ({"model": demo, "pictures": demo}, "is no vision tower"),
+                               ({"model": demo, "pictures": part}, "makes vectors of 40, where the model has a hidden size of 256"),
+                               ({"pictures": part}, "the model inside the library sees nothing")]:
+            server = Server(wait=False, **options)
+            _, log = server.process.communicate(timeout=60)
+            self.assertEqual(server.process.returncode, 3)
+            self.assertIn("--pictures", log)
+            self.assertIn(words, log)
 
     def test_sessions_with_images_are_not_saved(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -63,7 +63,8 @@ pub(crate) fn encode(
     out.extend(salt.to_le_bytes());
     out.extend((tokens.len() as u64).to_le_bytes());
     for token in tokens {
-        let token = token.token().ok_or_else(|| Error::unsupported("saving a session with pictures"))?;
+        let token =
+            token.token().ok_or_else(|| Error::unsupported("a session with pictures cannot be saved"))?;
         out.extend(token.to_le_bytes());
     }
     (0..count).try_for_each(|index| blocks(index, &mut out))?;

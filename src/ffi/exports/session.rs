@@ -35,7 +35,8 @@ pub unsafe extern "C" fn bn_session_free(
 /// for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
-/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_UNSUPPORTED`: it has pictures; `BN_ERR_BUSY`;
+/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_save(
     engine: *mut bn_engine,

@@ -23,7 +23,10 @@ use std::sync::Arc;
 /// Keys of `vision_config` that do not affect a tower's arithmetic.
 const IGNORED: &[&str] = &[
     "attention_bias",
+    // Only Pixtral, whose positions have no table, does not read it.
+    "image_size",
     "max_position_embeddings",
+    "model_type",
     "num_image_tokens",
     "projection_dim",
     "projector_hidden_act",

@@ -136,12 +136,12 @@ impl Loader {
     }
 
     fn find(&self, listing: &Listing) -> Result<Paths, Unloaded> {
-        let Some(path) = &listing.path else { return Ok(Paths::default()) };
-        let given = |pictures| Ok(Paths { path: Some(self.resolve(path)?), pictures, found: false });
-        match listing.options.pictures.as_deref() {
-            Some(NO_PICTURES) => given(None),
-            Some(pictures) => given(Some(self.resolve(Path::new(pictures))?)),
-            None => {
+        let resolved = || listing.path.as_deref().map(|path| self.resolve(path)).transpose();
+        let given = |pictures| Ok(Paths { path: resolved()?, pictures, found: false });
+        match (listing.options.pictures.as_deref(), &listing.path) {
+            (Some(NO_PICTURES), _) | (None, None) => given(None),
+            (Some(pictures), _) => given(Some(self.resolve(Path::new(pictures))?)),
+            (None, Some(path)) => {
                 let found = self.look(path, bn_hub::resolve_seeing)?;
                 if let Some(why) = &found.unclear {
                     tracing::warn!("{why}");
