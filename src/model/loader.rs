@@ -267,6 +267,11 @@ fn sight(
             Err(Error::invalid("pictures_path is set, and a folder has its tower among its own files"))
         }
         Some(path) => open(&Source::File(path.clone()))
+            .and_then(|sight| {
+                sight
+                    .map(Some)
+                    .ok_or_else(|| Error::unsupported(format!("{path} is a folder without a tower")))
+            })
             .map_err(|error| Error::new(error.status, format!("pictures_path: {}", error.message))),
         None if folder && !facts.encodes && says_of_pictures(source) => {
             open(source).or_else(|error| match error.status {

@@ -148,6 +148,7 @@ class Seeing(unittest.TestCase):
         part = os.path.join(seeing.TOWER, "..", "qwen35-f32.gguf")
         for options, words in [({"model": demo, "pictures": "/nowhere"}, "cannot open '/nowhere'"),
                                ({"model": demo, "pictures": demo}, "is no vision tower"),
+                               ({"model": demo, "pictures": os.path.dirname(demo)}, "is a folder without a tower"),
                                ({"model": demo, "pictures": part}, "makes vectors of 40, where the model has a hidden size of 256"),
                                ({"pictures": part}, "the model inside the library sees nothing")]:
             server = Server(wait=False, **options)
