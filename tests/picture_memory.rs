@@ -31,7 +31,7 @@ fn noise(len: usize) -> Vec<u8> {
 
 /// A JPEG's bytes with another size in its frame: the decoder takes memory for it before it misses the rest.
 fn enlarged(mut jpeg: Vec<u8>, width: u16, height: u16) -> Vec<u8> {
-    let frame = |pair: &[u8]| matches!(pair, [0xff, 0xc0 | 0xc1 | 0xc2]);
+    let frame = |pair: &[u8]| matches!(pair, [0xff, 0xc0..=0xc2]);
     let at = jpeg.windows(2).position(frame).expect("a frame");
     jpeg[at + 5..at + 7].copy_from_slice(&height.to_be_bytes());
     jpeg[at + 7..at + 9].copy_from_slice(&width.to_be_bytes());
@@ -143,11 +143,11 @@ fn towers_stay_within_their_workspace() {
             }
             let patches = vec![0.25; count * tower.patch_len()];
             let vectors = (plan.vectors() * tower.width() * 4) as u64;
-            let mut run = || {
+            let run = || {
                 let mut out = Vec::new();
                 tower.forward(&ops, &[(&patches, &plan.grids)], &mut || false, &mut out).map(|()| out)
             };
-            let (most, made) = peak(&mut run);
+            let (most, made) = peak(run);
             if let Err(error) = made {
                 assert!(name == "gemma4" && error.message.contains("positions"), "{name}: {error}");
                 continue;

@@ -253,10 +253,8 @@ impl<'a> Keys<'a> {
         let (ropes, mut blocks) = self.blocks(layers, context_length, dims)?;
         let sizes = ScaleSizes { layers, hidden, heads: attention.heads, head_dim: attention.head_dim };
         let scales = &self.family.scales;
-        let recurrent = match self.family.recurrent {
-            Some(kind) => kind.read_gguf(self, hidden, &mut blocks)?,
-            None => None,
-        };
+        let kind = self.family.recurrent;
+        let recurrent = kind.map_or(Ok(None), |kind| kind.read_gguf(self, hidden, &mut blocks))?;
         let first = match self.target {
             Some(_) => layers,
             None => blocks.iter().position(|block| !block.recurrent).unwrap_or(0),

@@ -17,11 +17,16 @@ fn adapter(engine: &Engine, seed: u32) -> Adapted {
         ("attn_q", facts.heads * facts.head_dim, facts.hidden_size),
         ("ffn_down", facts.hidden_size, facts.ffn_size),
     ];
-    random_adapter(engine, seed, &products)
+    random_adapter(engine, &engine.facts().architecture, seed, &products)
 }
 
-/// A random adapter of products of every layer: names, rows and columns.
-pub fn random_adapter(engine: &Engine, seed: u32, products: &[(&str, usize, usize)]) -> Adapted {
+/// A random adapter of products of every layer: names, rows and columns. `architecture`: GGUF's name.
+pub fn random_adapter(
+    engine: &Engine,
+    architecture: &str,
+    seed: u32,
+    products: &[(&str, usize, usize)],
+) -> Adapted {
     let facts = engine.facts();
     let mut tensors = Vec::new();
     for layer in 0..facts.layers {
@@ -32,7 +37,7 @@ pub fn random_adapter(engine: &Engine, seed: u32, products: &[(&str, usize, usiz
         }
     }
     let pairs: [(String, Meta); 4] = [
-        ("general.architecture".into(), facts.architecture.as_str().into()),
+        ("general.architecture".into(), architecture.into()),
         ("general.type".into(), "adapter".into()),
         ("adapter.type".into(), "lora".into()),
         ("adapter.lora.alpha".into(), Meta::F32(4.0)),

@@ -228,6 +228,7 @@ fn tests_with_a_process_of_their_own_are_those_that_need_one() {
         "grammar_memory.rs",
         "grammar_room.rs",
         "model_memory.rs",
+        "picture_memory.rs",
         "text_chat_memory.rs",
     ];
     assert_eq!(found, allocators_and_cpus, "other tests are modules of tests/all/main.rs");

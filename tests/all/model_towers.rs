@@ -221,7 +221,8 @@ fn patches_that_do_not_fit_are_refused() {
     let mut out = Vec::new();
     tower.forward(&ops, &[], &mut || false, &mut out).expect("nothing");
     assert!(out.is_empty());
-    let error = tower.append(tower.begin(&[]).expect("a run"), &mut out).expect_err("too early");
+    let run = tower.begin(&[(&vec![0.0; 4 * len], &[grid(2, 2)])]).expect("a run");
+    let error = tower.append(run, &mut out).expect_err("too early");
     assert_eq!(error.status, Status::Internal);
 }
 

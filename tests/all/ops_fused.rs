@@ -60,7 +60,7 @@ fn weights(random: &mut Random, types: [DType; 2], cols: usize, own: bool) -> Pr
     let matrices = [0, 1].map(|i| random.matrix(types[i], heights[i], cols)).to_vec();
     let bias = own.then(|| random.floats(matrices.iter().map(|m| m.rows).sum()).into());
     let norms = if own { vec![random.norm(cols), random.norm(cols)] } else { Vec::new() };
-    Projections { matrices, bias, norms, fold: None, columns: None }
+    Projections { matrices, bias, norms, fold: None, columns: None, whole: false }
 }
 
 #[test]

@@ -168,6 +168,7 @@ fn biases_and_norms_of_their_own() {
                 norms: vec![],
                 fold: None,
                 columns: None,
+                whole: false,
             };
             let got = fused().linear(&x, None, &biased).unwrap();
             let product = fused().linear(&x, None, &plain(&matrices)).unwrap();
@@ -181,6 +182,7 @@ fn biases_and_norms_of_their_own() {
                 norms,
                 fold: None,
                 columns: None,
+                whole: false,
             };
             let got = fused().linear(&x, Some(&shared), &own).unwrap();
             let once = fused().linear(&x, Some(&shared), &plain(&[identity(512)])).unwrap();
@@ -521,6 +523,7 @@ fn mistakes_are_errors() {
         norms: norms.iter().map(|n| random.norm(*n)).collect(),
         fold: None,
         columns: None,
+        whole: false,
     };
     assert!(ops.linear(&x, None, &with(16, &[64, 64], &mut random)).is_ok());
     for (bias, norms) in [(15, &[][..]), (17, &[]), (16, &[64]), (16, &[64, 63]), (16, &[64, 64, 64])] {

@@ -1,10 +1,9 @@
 //! A vision tower alone: the time that it takes for a square picture.
 //!
-//!   towers MMPROJ.gguf [--side PIXELS] [--threads N] [--rounds N] [--isa NAME] [--programs] [--turns] [--write FILE]
+//!   towers MMPROJ.gguf [--side PIXELS] [--threads N] [--rounds N] [--isa NAME] [--turns] [--write FILE]
 //!
-//! Prints the median seconds of a run, from prepared patches to soft tokens; with --programs, also those of the
-//! embedding of patches, a layer, and the projector. --write names a file for the soft tokens, in f32. --turns is for
-//! `dev/peers/towers.py`: a run for each line on standard input.
+//! Prints the median seconds of a run, from prepared patches to soft tokens, and how many of them attention takes.
+//! --write names a file for the soft tokens, in f32. --turns is for `dev/peers/towers.py`: a run for each line on standard input.
 
 use bn_dev::median;
 use bn_engine::base::Result;
@@ -20,16 +19,15 @@ struct Options {
     threads: usize,
     rounds: usize,
     isa: Option<Isa>,
-    programs: bool,
     turns: bool,
     write: Option<String>,
 }
 
 fn parse() -> Option<Options> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let (programs, turns, write) = (false, false, None);
+    let (turns, write) = (false, None);
     let (file, isa) = (String::new(), None);
-    let mut options = Options { file, side: 1024, threads, rounds: 3, isa, programs, turns, write };
+    let mut options = Options { file, side: 1024, threads, rounds: 3, isa, turns, write };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next()?.parse().ok().filter(|n: &u32| *n > 0);
@@ -38,7 +36,6 @@ fn parse() -> Option<Options> {
             "--threads" => options.threads = number()? as usize,
             "--rounds" => options.rounds = number()? as usize,
             "--isa" => options.isa = Some(Isa::named(&args.next()?)?),
-            "--programs" => options.programs = true,
             "--turns" => options.turns = true,
             "--write" => options.write = Some(args.next()?),
             _ if !arg.starts_with('-') => options.file = arg,
@@ -51,7 +48,7 @@ fn parse() -> Option<Options> {
 fn main() {
     let Some(options) = parse() else {
         eprintln!(
-            "towers MMPROJ.gguf [--side PIXELS] [--threads N] [--rounds N] [--isa NAME] [--programs] [--turns] \
+            "towers MMPROJ.gguf [--side PIXELS] [--threads N] [--rounds N] [--isa NAME] [--turns] \
              [--write FILE]"
         );
         std::process::exit(2);
@@ -103,28 +100,20 @@ fn run(options: &Options) -> Result<()> {
     }
     let of = |part: &dyn Fn(&[f64]) -> f64| median(rounds.iter().map(|round| part(round)).collect());
     let patches: u32 = bench.grids.iter().map(|grid| grid.rows * grid.cols).sum();
-    println!("{} patches, {}: {:.3} s", patches, bench.ops.isa().name(), of(&|round| round.iter().sum()));
-    if options.programs {
-        let layers = |round: &[f64]| round[1..round.len() - 1].iter().sum::<f64>() / (round.len() - 2) as f64;
-        println!(
-            "patches {:.3} s, a layer {:.3} s, projector {:.3} s",
-            of(&|r| r[0]),
-            of(&layers),
-            of(&|r| r[r.len() - 1])
-        );
-    }
+    let (all, attention) = (of(&|round| round.iter().sum()), of(&|round| round[1]));
+    println!("{patches} patches, {}: {all:.3} s, attention {attention:.3} s", bench.ops.isa().name());
     Ok(())
 }
 
 impl Bench {
-    /// The seconds of each program, and the soft tokens.
-    fn run(&self) -> Result<(Vec<f64>, Vec<f32>)> {
-        let (mut seconds, mut out) = (Vec::new(), Vec::new());
+    /// The seconds of products and of attention, and the soft tokens.
+    fn run(&self) -> Result<([f64; 2], Vec<f32>)> {
+        let (mut seconds, mut out) = ([0.0; 2], Vec::new());
         let mut run = self.tower.begin(&[(&self.rows, &self.grids)])?;
         loop {
-            let start = Instant::now();
-            let more = self.tower.advance(&mut run, &self.ops, &mut || false)?;
-            seconds.push(start.elapsed().as_secs_f64());
+            let (start, attends) = (Instant::now(), self.tower.attends_next(&run));
+            let more = self.tower.advance(&mut run, &self.ops, u64::MAX, &mut || false)? > 0;
+            seconds[usize::from(attends)] += start.elapsed().as_secs_f64();
             if !more {
                 break;
             }

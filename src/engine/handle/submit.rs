@@ -123,13 +123,7 @@ impl Engine {
         match constraint {
             Some(constraint) => {
                 let until = sequence.times.until();
-                let made = self.guide(constraint, until);
-                let wrong =
-                    |error: &Error| matches!(error.status, Status::InvalidArgument | Status::Unsupported);
-                sequence.drawing.guide = Some(match looser.filter(|_| made.as_ref().is_err_and(wrong)) {
-                    Some(looser) => self.guide(&looser, until)?,
-                    None => made?,
-                });
+                sequence.drawing.guide = Some(self.guide_by(constraint, looser.as_ref(), until)?);
             }
             None if params.ignore_eos => sequence.writer.stop.ignore_ends(),
             None => {}
@@ -149,6 +143,16 @@ impl Engine {
             prompt_tokens: sequence.prompt.len() as u64,
         };
         Ok((info, Work::Sequence(sequence)))
+    }
+
+    /// The guide of a constraint, or of a looser one if that cannot be compiled.
+    fn guide_by(&self, constraint: &Constraint, looser: Option<&Constraint>, until_ns: u64) -> Result<Guide> {
+        let made = self.guide(constraint, until_ns);
+        let wrong = |error: &Error| matches!(error.status, Status::InvalidArgument | Status::Unsupported);
+        match looser.filter(|_| made.as_ref().is_err_and(wrong)) {
+            Some(looser) => self.guide(looser, until_ns),
+            None => made,
+        }
     }
 
     /// Compiles a constraint as `submit` would, so that its errors are known early.

@@ -5,7 +5,7 @@ use super::machine;
 use crate::base::{Error, Result, Status};
 use crate::engine::api::{Picture, Prompt, RequestParams};
 use crate::kernels::{Pool, isa};
-use crate::model::{Sight, Source, load_tower};
+use crate::model::{PictureTokens, Sight, Source, load_tower};
 use crate::ops::pass::{Program, Step};
 use crate::ops::{AttentionShape, CpuOps, Memory, OpSet, Outputs, RaggedBatch};
 use crate::picture::Pixels;
@@ -30,7 +30,8 @@ pub fn sight() -> Arc<Sight> {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/towers/qwen35");
         let pool = Pool::new(1).unwrap();
         let tower = load_tower(&Source::File(path.into()), 0, &pool, &|_, _| (), &mut |_, _| false);
-        Arc::new(Sight { tower: tower.unwrap().expect("a tower"), placeholder: PLACE, by_grid: true })
+        let tokens = PictureTokens { placeholder: PLACE, soft: PLACE, row: PLACE };
+        Arc::new(Sight { tower: tower.unwrap().expect("a tower"), tokens, by_grid: true, mutual: false })
     };
     SIGHT.get_or_init(load).clone()
 }
@@ -65,6 +66,10 @@ pub fn read(batch: &RaggedBatch) -> Cow<'_, RaggedBatch> {
     for (n, row) in batch.vector_rows.iter().enumerate() {
         let width = batch.vectors.len() / batch.vector_rows.len();
         read.to_mut().tokens[*row as usize] = letter(&batch.vectors[n * width..][..width]);
+    }
+    if !batch.vector_rows.is_empty() {
+        let read = read.to_mut();
+        (read.vectors, read.vector_rows) = (Vec::new(), Vec::new());
     }
     read
 }

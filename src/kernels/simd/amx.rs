@@ -194,7 +194,7 @@ mod hardware {
         }
         #[inline(always)]
         fn fetch(from: *const u8) {
-            tile!("prefetcht0 [{0}]", [in(reg) from], nomem);
+            tile!("prefetcht0 [{0}]", [in(reg) from], readonly);
         }
     }
 }

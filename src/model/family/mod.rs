@@ -28,6 +28,7 @@ mod maple;
 mod minicpm;
 mod ministral3;
 mod mistral;
+mod mutual;
 mod olmo2;
 mod olmo3;
 mod phi3;
@@ -46,6 +47,7 @@ use crate::ops::{Activation, AttentionShape, Gate, RopeStyle};
 use std::any::Any;
 
 pub(super) use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
+pub use mutual::Mutual;
 /// All families. If several have a GGUF architecture, its files belong to the first.
 pub(super) const FAMILIES: &[&Family] = &[
     &bitnet::BITNET,
@@ -317,16 +319,6 @@ pub enum Windows {
         /// The window of GGUF files without the key. `None`: they have none.
         gguf_default: Option<u64>,
     },
-}
-
-/// Layers in which rows of a picture see each other in both directions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mutual {
-    Never,
-    All,
-    /// Those with a window, if `use_bidirectional_attention` of a `config.json` says `vision`; in GGUF, which lacks it, if
-    /// layers have no inputs of their own: published models have one or the other.
-    Windowed,
 }
 
 /// The rotations of a model with windowed layers and others.

@@ -255,10 +255,8 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let global_dim = global.as_ref().map(|global| global.head_dim);
     let sizes = Sizes { layers, head_dim, global_dim, rotated: head_dim, context };
     let (ropes, mut blocks) = rope::read(config, family, &sizes)?;
-    let recurrent = match family.recurrent {
-        Some(kind) => kind.read_folder(config, family, hidden, &mut blocks)?,
-        None => None,
-    };
+    let kind = family.recurrent;
+    let recurrent = kind.map_or(Ok(None), |kind| kind.read_folder(config, family, hidden, &mut blocks))?;
     let experts = experts::read(config, family, &mut blocks)?;
     let ffn = ffn(config, family, experts, &blocks)?;
     layers::share(config, family, &mut blocks, ffn, &names)?;

@@ -127,8 +127,10 @@ impl Tally {
         ] {
             *sum += more;
         }
-        let states = self.cancelled.iter_mut().chain(&mut self.paused);
-        states.zip(other.cancelled.iter().chain(&other.paused)).for_each(|(sum, more)| *sum += more);
+        let states = self.cancelled.iter_mut().chain(&mut self.paused).chain(&mut self.units);
+        states
+            .zip(other.cancelled.iter().chain(&other.paused).chain(&other.units))
+            .for_each(|(sum, more)| *sum += more);
         self.preempted_most = self.preempted_most.max(other.preempted_most);
         self.fitting = self.fitting.max(other.fitting);
         self.life = self.life.max(other.life);

@@ -38,11 +38,14 @@ pub fn matmul(pool: &Pool, isa: Isa, x: &[f32], cols: usize, parts: &[Part], str
     });
 }
 
+/// Calls its second argument with the row of this number.
+pub(crate) type EachRow<'a> = dyn Fn(usize, &mut dyn FnMut(&[f32])) + Sync + 'a;
+
 /// Rows of activations that are made one by one: `row(n, then)` calls `then` with row `n`.
 pub struct Rows<'a> {
     pub count: usize,
     pub cols: usize,
-    pub row: &'a (dyn Fn(usize, &mut dyn FnMut(&[f32])) + Sync),
+    pub row: &'a EachRow<'a>,
 }
 
 /// Whether `matmul_in_parts` multiplies these on matrix tiles.

@@ -11,6 +11,7 @@
 
 pub(crate) use super::SIDE;
 use super::{columns, in_groups, write};
+use crate::kernels::gemm::dense::EachRow;
 use crate::kernels::gemm::driver::{self, Scratch};
 use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::amx::{Set, Tiles, in_parts};
@@ -45,7 +46,7 @@ pub(crate) unsafe fn arrange<'a>(
     pool: &Pool,
     [tokens, cols]: [usize; 2],
     lines: &'a mut Vec<Line>,
-    row: &(dyn Fn(usize, &mut dyn FnMut(&[f32])) + Sync),
+    row: &EachRow,
 ) -> Split<'a> {
     let each = cols.div_ceil(COLUMNS) * LEFT;
     let lines = in_groups(pool, (tokens, tokens * cols), each, lines, &|group, out| {
