@@ -67,9 +67,9 @@ pub fn read(batch: &RaggedBatch) -> Cow<'_, RaggedBatch> {
         let width = batch.vectors.len() / batch.vector_rows.len();
         read.to_mut().tokens[*row as usize] = letter(&batch.vectors[n * width..][..width]);
     }
-    if !batch.vector_rows.is_empty() {
+    if !batch.rotations.is_empty() {
         let read = read.to_mut();
-        (read.vectors, read.vector_rows) = (Vec::new(), Vec::new());
+        (read.vectors, read.vector_rows, read.rotations) = (Vec::new(), Vec::new(), Vec::new());
     }
     read
 }
