@@ -1,9 +1,8 @@
 //! The host's submits, and its calls for sessions, the cache and statistics.
 
 use super::host::Host;
-use super::pictures::{COUNT, FIRST, give, ids, own};
-use super::request::{Asked, SEPARATOR, alone};
-use super::setting::{HEAVY, MOST_PICTURES};
+use super::request::{Asked, SEPARATOR, alone, ids};
+use super::setting::HEAVY;
 use crate::base::clock::now_ns;
 use crate::base::error::refusals;
 use crate::base::{Error, Result, Status};
@@ -46,14 +45,7 @@ impl Host {
         if prompt.is_empty() || !self.rng.one_in(3) {
             let tail = 1 + self.rng.below(most);
             prompt.extend((0..tail).map(|_| *self.rng.pick(&LETTERS)));
-            if self.setting.sees && self.rng.one_in(3) {
-                let at = self.rng.below(prompt.len() as u64) as usize;
-                prompt[at] = FIRST + self.rng.below(COUNT.into()) as u32;
-            }
         }
-        // Of more pictures, the last are letters.
-        let pictures = prompt.iter_mut().filter(|token| **token >= FIRST);
-        pictures.skip(MOST_PICTURES as usize).for_each(|token| *token = LETTERS[0]);
         prompt.truncate(1 + self.rng.below(most) as usize);
         if self.rng.one_in(2) {
             *prompt.last_mut().expect("it has a token") = SEPARATOR;
@@ -72,6 +64,7 @@ impl Host {
         let cache = !rng.one_in(10);
         let name = *rng.pick(&NAMES);
         let mut params = RequestParams {
+            prompt: Prompt::Tokens(Cow::Owned(prompt)),
             stream: !rng.one_in(if self.setting.heavy { 2 } else { 4 }),
             poll_by_id: !self.setting.callback && rng.one_in(4),
             user_data: rng.next(),
@@ -93,7 +86,6 @@ impl Host {
             draft_tokens: rng.below(16) as u32,
             ..RequestParams::default()
         };
-        give(&mut params, &prompt);
         if rng.one_in(10) {
             let pooling = *rng.pick(&[None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)]);
             params.embedding =
@@ -128,7 +120,7 @@ impl Host {
         for _ in 0..n {
             // Often several samples of one prompt.
             let prompt = match requests.first() {
-                Some(first) if !self.rng.one_in(4) => own(first),
+                Some(first) if !self.rng.one_in(4) => ids(first).to_vec(),
                 _ => self.draw_prompt(),
             };
             requests.push(self.draw_params(prompt));
@@ -146,8 +138,6 @@ impl Host {
                 self.tally.more("submits", n as u64);
                 self.tally.more("submits of several", u64::from(n > 1));
                 self.accepted += n as u64;
-                let see = requests.iter().filter(|params| !params.pictures.is_empty()).count();
-                self.tally.more("requests with pictures", see as u64);
                 given.into_iter().zip(requests).for_each(|(id, params)| self.accept(id, params, now));
             }
             Err(error) => {
@@ -312,7 +302,6 @@ impl Host {
         let right = match error.status {
             Status::NotFound | Status::Busy | Status::MemoryLimit => true,
             Status::OutOfMemory => refusals::count() > 0,
-            Status::Unsupported => error.message.contains("a session with pictures"),
             _ => fault,
         };
         assert!(right, "{:?}: {error}", error.status);

@@ -20,7 +20,6 @@ mod disk;
 mod faults;
 mod host;
 mod machine;
-mod pictures;
 mod recurrent;
 mod request;
 mod setting;
