@@ -82,6 +82,8 @@ fn constant(target: &str) -> usize {
         "template" | "tokenizer_side_files" => 24 << 20,
         // What limits of so few pixels allow, mostly for the tables of WebP (`picture::Limits::memory`).
         "picture" => 52 << 20,
+        // Towers run, on up to 1024 patches.
+        "mmproj" => 64 << 20,
         _ => 4 << 20,
     }
 }
@@ -251,7 +253,9 @@ fn check(name: &str) {
     let taken: Vec<_> = files.iter().filter(|(file, bytes)| run(target, bytes, &|| file.clone())).collect();
     assert!(!taken.is_empty(), "{name}: no file of the corpus is taken");
     let mut rng = Rng(0x5eed ^ name.len() as u64);
-    for n in 0..number("BN_TEST_ROUNDS", MUTANTS) {
+    // A tower's run takes long.
+    let mutants = if name == "mmproj" { MUTANTS / 10 } else { MUTANTS };
+    for n in 0..number("BN_TEST_ROUNDS", mutants) {
         // Mostly valid files, since a changed bad file seldom gets any further.
         let (file, bytes) = match rng.below(4) {
             0 => &files[rng.below(files.len())],
