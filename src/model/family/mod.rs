@@ -47,7 +47,7 @@ use crate::ops::{Activation, AttentionShape, Gate, RopeStyle};
 use std::any::Any;
 
 pub(super) use bitnet_1bitllm::{BITNET_1BITLLM, CLASS as BITNET_1BITLLM_CLASS};
-pub use mutual::Mutual;
+pub(crate) use mutual::Mutual;
 /// All families. If several have a GGUF architecture, its files belong to the first.
 pub(super) const FAMILIES: &[&Family] = &[
     &bitnet::BITNET,

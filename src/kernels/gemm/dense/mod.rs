@@ -86,12 +86,12 @@ mod tiled {
     use crate::kernels::gemm::tiles::DEPTH;
     use crate::kernels::gemm::tiles::floats::{self, HEIGHT, SIDE};
 
-    pub fn bytes(threads: usize, [rows, cols]: [usize; 2]) -> usize {
+    pub(super) fn bytes(threads: usize, [rows, cols]: [usize; 2]) -> usize {
         let kept = threads.saturating_mul(floats::thread_bytes(cols));
         kept.saturating_add(floats::bytes(rows, cols))
     }
 
-    pub fn matmul(
+    pub(super) fn matmul(
         pool: &Pool,
         x: &Rows,
         parts: &[Part],
@@ -114,11 +114,11 @@ mod tiled {
 mod tiled {
     use super::{Line, Part, Pool, Rows};
 
-    pub fn bytes(_: usize, _: [usize; 2]) -> usize {
+    pub(super) fn bytes(_: usize, _: [usize; 2]) -> usize {
         0
     }
 
-    pub fn matmul(_: &Pool, _: &Rows, _: &[Part], _: usize, _: &mut Vec<Line>, _: &mut [f32]) {
+    pub(super) fn matmul(_: &Pool, _: &Rows, _: &[Part], _: usize, _: &mut Vec<Line>, _: &mut [f32]) {
         unreachable!("only x86-64 has matrix tiles")
     }
 }
