@@ -22,6 +22,7 @@ import llama_cpp as L
 import numpy as np
 import onnxruntime
 import torch
+from llama_log import quiet
 from transformers import BertConfig, BertModel
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -178,12 +179,6 @@ class OnnxRuntime:
     def embed(self, count):
         x = ids(count)
         self.session.run(None, {"input_ids": x, "attention_mask": np.ones_like(x)})
-
-
-@L.llama_log_callback
-def quiet(level, text, data):
-    if level == 4:  # an error
-        print(text.decode(errors="replace"), end="")
 
 
 def main():

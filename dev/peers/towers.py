@@ -20,6 +20,7 @@ import time
 import llama_cpp as L
 import numpy as np
 from llama_cpp import mtmd_cpp as M
+from llama_log import quiet
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 WIDTH = 2560
@@ -119,12 +120,6 @@ def towers(options, folder):
     text = text_model(folder)
     sides = {"ours": Ours(path, options, folder)}
     return sides | {name: LlamaCpp(path, text, options, name == "flash") for name in ("flash", "plain")}
-
-
-@L.llama_log_callback
-def quiet(level, text, data):
-    if level == 4:  # an error
-        print(text.decode(errors="replace"), end="")
 
 
 def main():
