@@ -286,11 +286,7 @@ impl Plan {
                 "a picture of {from_width}x{from_height} would become {width}x{height}; {LARGEST} pixels are allowed"
             )));
         }
-        let size = |n: usize| match n {
-            0 => from,
-            n => (self.images[n - 1].width, self.images[n - 1].height),
-        };
-        if size(of) == to {
+        if self.size(of) == to {
             return Ok(of);
         }
         self.images.push(Resized { of, width, height });

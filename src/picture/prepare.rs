@@ -17,13 +17,9 @@ impl Plan {
     /// Bytes that `Processor::prepare` with this filter takes at most, the picture's pixels included, without the
     /// patches.
     pub fn memory(&self, filter: Filter) -> u64 {
-        let size = |image: usize| match image.checked_sub(1).map(|n| &self.images[n]) {
-            Some(image) => (image.width, image.height),
-            None => self.source,
-        };
-        let bytes = |image: usize| u64::from(size(image).0) * u64::from(size(image).1) * 3;
+        let bytes = |image: usize| u64::from(self.size(image).0) * u64::from(self.size(image).1) * 3;
         let own: u64 = (0..=self.images.len()).map(bytes).sum();
-        let resized = self.images.iter().map(|to| memory(filter, size(to.of), (to.width, to.height)));
+        let resized = self.images.iter().map(|to| memory(filter, self.size(to.of), (to.width, to.height)));
         own + resized.max().unwrap_or(0)
     }
 }

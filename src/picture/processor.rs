@@ -131,6 +131,14 @@ impl Plan {
         self.grids.iter().map(Grid::patches).sum()
     }
 
+    /// Width and height of an image: 0 is the picture, n is `images[n - 1]`.
+    pub(super) fn size(&self, image: usize) -> (u32, u32) {
+        match image.checked_sub(1).map(|n| &self.images[n]) {
+            Some(image) => (image.width, image.height),
+            None => self.source,
+        }
+    }
+
     /// Number of soft tokens.
     pub fn vectors(&self) -> usize {
         let of = |piece: &Piece| match piece {

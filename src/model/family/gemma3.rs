@@ -1,6 +1,7 @@
 //! Gemma 3 (arXiv 2503.19786): windowed layers with a rotation of their own, and norms on both sides of
 //! attention and feed-forward.
 
+use super::ministral3::MINISTRAL3;
 use super::{
     ATTENTION_BIASES, BASE, Defaults, Factor, Family, K_NORM, Mutual, ONE, Q_NORM, Rotation, ScaleSizes,
     Scales, Windows,
@@ -21,12 +22,7 @@ pub(super) const GEMMA3: Family = Family {
     gguf: &["gemma3"],
     hf: Some("gemma3_text"),
     hf_whole: &["gemma3"],
-    towers: &[
-        "vision_tower.",
-        "multi_modal_projector.",
-        "model.vision_tower.",
-        "model.multi_modal_projector.",
-    ],
+    towers: MINISTRAL3.towers,
     mutual: Mutual::All,
     activation: Activation::GeGlu,
     norms: &[

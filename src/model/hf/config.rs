@@ -10,7 +10,9 @@ use super::quantization::{Quantization, Weights};
 use super::rope::{self, Sizes};
 use crate::base::{Error, Result};
 use crate::model::config::{Block, DecoderConfig, ExpertsConfig, HEADS, HIDDEN, LAYERS, LatentConfig, Parts};
-use crate::model::family::{BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Q_NORM, ScaleSizes};
+use crate::model::family::{
+    BITNET_1BITLLM, Bias, FAMILIES, Factor, Family, KvHeads, Mutual, Q_NORM, ScaleSizes,
+};
 use crate::model::keys::{LAYER_INPUTS, SHARED_KV};
 use crate::model::layers::short_conv::ConvDefaults;
 use crate::model::names::Names;
@@ -169,7 +171,7 @@ fn refuse_features(config: &Fields, family: &Family) -> Result<()> {
         }
     }
     for &(key, fine) in NEUTRAL_FLAGS {
-        if key == BIDIRECTIONAL && family.global_heads {
+        if key == BIDIRECTIONAL && family.mutual == Mutual::Windowed {
             // Between the tokens of an image.
             if config.text(key)?.is_some_and(|which| which != "vision") {
                 return Err(config.unsupported(key, "attention here is causal"));
@@ -260,7 +262,7 @@ fn decoder(config: &Fields, family: &'static Family, q: &Quantization, name: &st
     let experts = experts::read(config, family, &mut blocks)?;
     let ffn = ffn(config, family, experts, &blocks)?;
     layers::share(config, family, &mut blocks, ffn, &names)?;
-    let mutual = family.global_heads && config.text(BIDIRECTIONAL)? == Some("vision");
+    let mutual = family.mutual == Mutual::Windowed && config.text(BIDIRECTIONAL)? == Some("vision");
     Block::mark_mutual(&mut blocks, family.mutual, mutual);
     let decoder = DecoderConfig {
         family,

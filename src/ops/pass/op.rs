@@ -26,7 +26,7 @@ impl Product {
         Self { weights: weights.into(), site: None, names: Vec::new() }
     }
 
-    /// The same, of passes over whole pictures.
+    /// The same, of passes over pictures (`Projections::whole`).
     pub fn whole(weights: impl Into<Projections>) -> Self {
         Self::fixed(Projections { whole: true, ..weights.into() })
     }
