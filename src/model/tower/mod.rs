@@ -33,6 +33,19 @@ pub struct Tower {
     facts: Facts,
 }
 
+/// The part of a tower that a program is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The embedding of patches.
+    Patches,
+    /// A layer's products for attention.
+    Products,
+    Attention,
+    /// The rest of a layer.
+    FeedForward,
+    SoftTokens,
+}
+
 impl Tower {
     /// `programs` run what `config` says. `other_bytes` is the number of other bytes in its files.
     pub(super) fn new(
@@ -78,6 +91,16 @@ impl Tower {
         self.config.token
     }
 
+    fn stage(&self, at: usize) -> Stage {
+        match at % 3 {
+            _ if at == 0 => Stage::Patches,
+            _ if at + 1 >= self.programs.len() => Stage::SoftTokens,
+            1 => Stage::Products,
+            2 => Stage::Attention,
+            _ => Stage::FeedForward,
+        }
+    }
+
     /// The programs that together have all operations and weights.
     pub fn programs(&self) -> impl Iterator<Item = &Program> {
         self.programs.iter()
@@ -104,13 +127,13 @@ impl Tower {
         let c = &self.config;
         let heads = c.attention.heads * c.attention.head_dim;
         let bytes = |(at, program): (usize, &Program)| {
-            let rows = match self.attends(at) {
-                true => patches,
-                false if at + 1 == self.programs.len() => patches.div_ceil(c.group()).min(MOST_ROWS),
-                false => patches.min(MOST_ROWS),
+            let widest = c.attention.qkv().max(c.hidden).max(c.width);
+            let (rows, out) = match self.stage(at) {
+                Stage::Attention => (patches, heads),
+                Stage::SoftTokens => (patches.div_ceil(c.group()).min(MOST_ROWS), widest),
+                _ => (patches.min(MOST_ROWS), widest),
             };
             let extent = Extent { rows, logits: 0, context: patches };
-            let out = if self.attends(at) { heads } else { c.attention.qkv().max(c.hidden).max(c.width) };
             step_bytes([program].into_iter(), ops, extent, &self.ropes, 0) + rows * out * size_of::<f32>()
         };
         let most = self.programs.iter().enumerate().map(bytes).max().unwrap_or(0);

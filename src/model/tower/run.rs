@@ -1,8 +1,8 @@
 //! A run of a tower in steps: each is a part of the rows of one of its programs.
 
-use super::Tower;
 use super::family::Positions;
 use super::grids::{Patches, ROWS};
+use super::{Stage, Tower};
 use crate::base::{Error, Result, reserve};
 use crate::model::stop::check_stop;
 use crate::ops::pass::Step;
@@ -59,14 +59,9 @@ impl Tower {
         2 * (4 * size_of::<u32>() + size_of::<[u32; 3]>() + taps * size_of::<Tap>())
     }
 
-    /// Whether a program is a layer's attention.
-    pub(super) fn attends(&self, at: usize) -> bool {
-        at % 3 == 2 && at + 1 < self.programs.len()
-    }
-
     /// Whether a run's next step is one of attention, which has a speed of its own.
     pub fn attends_next(&self, run: &TowerRun) -> bool {
-        self.attends(run.at)
+        self.stage(run.at) == Stage::Attention
     }
 }
 
@@ -83,13 +78,13 @@ fn tasks_end(seqs: &[SeqRows], size: usize, from: usize, rows: usize) -> usize {
 impl TowerRun {
     /// The number of rows of the next program.
     fn all(&self, tower: &Tower) -> usize {
-        if self.at + 1 == tower.programs.len() { self.tokens } else { self.batch.tokens.len() }
+        if tower.stage(self.at) == Stage::SoftTokens { self.tokens } else { self.batch.tokens.len() }
     }
 
     /// The rows of the next step, of about `most` multiplications, and how many they take.
     fn next_rows(&self, tower: &Tower, ops: &dyn OpSet, most: u64) -> (Range<usize>, u64) {
         let (mut cost, from) = (tower.costs[self.at].max(1), self.row);
-        let attends = tower.attends(self.at);
+        let attends = tower.stage(self.at) == Stage::Attention;
         if attends {
             let seq = self.batch.seqs.iter().find(|seq| (seq.row + seq.rows) as usize > from);
             cost *= seq.map_or(1, |seq| u64::from(seq.rows));
@@ -103,7 +98,7 @@ impl TowerRun {
     }
 
     /// Makes the batch of a step of these rows, by themselves.
-    fn take_part(&mut self, rows: &Range<usize>) -> Result<()> {
+    fn take_part(&mut self, stage: Stage, rows: &Range<usize>) -> Result<()> {
         let (all, part, count) = (&self.batch, &mut self.part, rows.len() as u32);
         part.clear();
         part.reserve(rows.len(), 1, 0)?;
@@ -113,7 +108,7 @@ impl TowerRun {
         part.hidden_rows.extend(0..count);
         part.seqs.push(SeqRows { row: 0, rows: count, table: 0, table_len: 0 });
         // The first program adds positions.
-        if self.at == 0 && !all.blends.ends.is_empty() {
+        if stage == Stage::Patches && !all.blends.ends.is_empty() {
             reserve(&mut part.blends.ends, rows.len(), ROWS)?;
             for row in rows.clone() {
                 let taps = all.blends.of(row);
@@ -127,10 +122,10 @@ impl TowerRun {
 
     /// Keeps the results of a step of these rows. After a program's last ones, the next program is next.
     fn keep(&mut self, tower: &Tower, rows: &Range<usize>) -> Result<()> {
-        let (all, last) = (self.all(tower), self.at + 1 == tower.programs.len());
-        let to = match self.at % 3 {
-            1 if !last => &mut self.qkv,
-            2 => &mut self.mixed,
+        let (all, stage) = (self.all(tower), tower.stage(self.at));
+        let to = match stage {
+            Stage::Products => &mut self.qkv,
+            Stage::Attention => &mut self.mixed,
             _ => &mut self.made,
         };
         let (from, width) = (&self.out.hidden, self.out.hidden.len() / rows.len());
@@ -138,9 +133,9 @@ impl TowerRun {
         to.extend_from_slice(from);
         self.row = rows.end;
         if self.row == all {
-            match self.at % 3 {
-                1 if !last => {}
-                2 => self.qkv = Vec::new(),
+            match stage {
+                Stage::Products => {}
+                Stage::Attention => self.qkv = Vec::new(),
                 _ => (self.rows, self.mixed) = (std::mem::take(&mut self.made), Vec::new()),
             }
             (self.at, self.row) = (self.at + 1, 0);
@@ -161,16 +156,16 @@ impl Tower {
         stop: &mut dyn FnMut() -> bool,
     ) -> Result<u64> {
         let Some(program) = self.programs.get(run.at) else { return Ok(0) };
-        let (rows, work) = run.next_rows(self, ops, most);
+        let (stage, (rows, work)) = (self.stage(run.at), run.next_rows(self, ops, most));
         let mut check = || check_stop(stop);
-        if self.attends(run.at) {
+        if stage == Stage::Attention {
             run.batch.hidden_rows.clear();
             run.batch.hidden_rows.extend(rows.start as u32..rows.end as u32);
             let part = Some(rows.clone());
             let step = Step { ropes: &self.ropes, part, ..Step::of_rows(&run.batch) };
             ops.run(program, &step, None, &[&run.qkv], &mut run.out, &mut check)?;
         } else {
-            run.take_part(&rows)?;
+            run.take_part(stage, &rows)?;
             let all = run.all(self);
             let own = |list: &[f32]| rows.start * (list.len() / all)..rows.end * (list.len() / all);
             let given = [&run.rows[own(&run.rows)], &run.mixed[own(&run.mixed)]];
