@@ -2,7 +2,7 @@
 //! and rotates q and k, and norms v, in place, if the model does; the second attends. Nothing is kept after the step.
 
 use super::attention::Turn;
-use super::{Attention, AttentionShape, RaggedBatch, SeqRows};
+use super::{Attention, RaggedBatch, SeqRows};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::whole::{Scratch, Text, span_rows};
 use crate::kernels::gemm::blocks::SharedOut;
@@ -13,13 +13,6 @@ use std::ops::Range;
 thread_local! {
     /// Scratch memory of the tasks on this thread.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
-}
-
-impl AttentionShape {
-    /// Maximum bytes that attention of whole texts keeps on `threads` threads, for texts of `rows` rows.
-    pub fn whole_bytes(&self, threads: usize, rows: usize) -> usize {
-        Scratch::bytes(self.head_dim, rows).saturating_mul(threads)
-    }
 }
 
 /// A part of the work: a head's rows from `start` on, of one text.

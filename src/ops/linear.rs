@@ -5,8 +5,9 @@ use super::{Norm, Projections};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
 use crate::kernels::gemm::blocks::{MOST, Part, SharedOut};
+use crate::kernels::gemm::dense::{self, whole};
 use crate::kernels::gemm::ternary::{Columns, Gates};
-use crate::kernels::gemm::{dense, quantized, ternary, tokens};
+use crate::kernels::gemm::{quantized, ternary, tokens};
 use crate::kernels::pool::buffer::grown;
 use crate::kernels::rows::elementwise;
 use crate::kernels::{Arithmetic, Isa, Matrix, Pool};
@@ -103,7 +104,7 @@ impl Linear<'_> {
 
     /// Multiplies `x` with all of `weights`, side by side in `out`. Matrices of the same arithmetic are one product.
     fn product(&self, x: &Rows, weights: &[&Matrix], prepared: &mut Prepared, out: &mut [f32]) {
-        let Prepared { floats, ints, parts } = prepared;
+        let Prepared { floats, ints, factors } = prepared;
         let kind = weights[0].dtype.arithmetic();
         if weights.iter().all(|m| m.dtype.arithmetic() == kind) {
             return self.of_kind(kind, x, weights, prepared, out);
@@ -113,11 +114,11 @@ impl Linear<'_> {
         let source = Source::Rows(x.floats(floats));
         let x = Rows { pool, isa, source, norm: None, fold: None, rows, cols };
         let mut again =
-            Prepared { floats: Vec::new(), ints: std::mem::take(ints), parts: std::mem::take(parts) };
+            Prepared { floats: Vec::new(), ints: std::mem::take(ints), factors: std::mem::take(factors) };
         for kind in [Arithmetic::Int8, Arithmetic::Blocks32, Arithmetic::Blocks256, Arithmetic::Float] {
             self.of_kind(kind, &x, weights, &mut again, out);
         }
-        (*ints, *parts) = (again.ints, again.parts);
+        (*ints, *factors) = (again.ints, again.factors);
     }
 
     /// Multiplies `x` with the `weights` of arithmetic `kind`. The columns of the others stay as they are.
@@ -155,10 +156,10 @@ impl Linear<'_> {
                 let x = x.blocks(block, &mut prepared.ints);
                 quantized::matmul(self.pool, self.isa, &x, parts, stride, out);
             }
-            Some(None) if self.weights.whole && dense::in_parts(self.isa, parts) => {
+            Some(None) if self.weights.whole && whole::takes(parts) => {
                 let row = |n: usize, then: &mut dyn FnMut(&[f32])| x.with(n, false, then);
-                let rows = dense::Rows { count: x.rows, cols: x.cols, row: &row };
-                dense::matmul_in_parts(self.pool, &rows, parts, stride, &mut prepared.parts, out);
+                let rows = whole::Rows { count: x.rows, cols: x.cols, row: &row };
+                whole::matmul(self.pool, self.isa, &rows, parts, stride, &mut prepared.factors, out);
             }
             Some(None) => {
                 let x = (x.floats(&mut prepared.floats), x.cols);

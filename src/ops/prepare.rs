@@ -39,8 +39,8 @@ pub(super) struct Rows<'a> {
 pub(super) struct Prepared {
     pub floats: Vec<f32>,
     pub ints: Ints,
-    /// Rows in parts of bf16.
-    pub parts: Vec<Line>,
+    /// Rows as `dense::whole` arranges them.
+    pub factors: Vec<Line>,
 }
 
 /// Quantized rows of one kind.

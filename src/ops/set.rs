@@ -72,6 +72,10 @@ pub trait OpSet: Send + Sync {
     }
     /// Maximum bytes that attention keeps between calls, for steps of `rows` rows and contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
+    /// Maximum bytes that `Op::Encode` keeps between calls, for texts of `rows` rows.
+    fn encode_bytes(&self, _shape: &AttentionShape, _rows: usize) -> usize {
+        0
+    }
     /// Rows of a sequence that `Op::Encode` has in one task.
     fn task_rows(&self) -> usize {
         1

@@ -4,7 +4,7 @@ use super::mixture::FEW;
 use super::paging::Paging;
 use super::pass::{Op, Program, Ropes};
 use super::set::OpSet;
-use super::types::{AttentionShape, Projections, Rope};
+use super::types::{Projections, Rope};
 
 /// A step's rows, and the contexts that they may have.
 #[derive(Clone, Copy)]
@@ -114,7 +114,10 @@ impl Scratch {
                 let kept = ops.attention_bytes(&how.shape, extent.rows, extent.context);
                 self.attention = self.attention.max(kept);
             }
-            Op::Encode { how, .. } => self.whole(&how.shape, ops, extent),
+            Op::Encode { how, .. } => {
+                let kept = ops.encode_bytes(&how.shape, extent.rows.min(extent.context));
+                self.attention = self.attention.max(kept);
+            }
             Op::Absorb { latent, .. } => {
                 latent.products().for_each(|weights| self.product(weights, ops, extent));
                 let kept = ops.threads().saturating_mul(latent.shape.scratch_bytes(extent.rows));
@@ -134,10 +137,5 @@ impl Scratch {
             let rows = weights.matrices.iter().map(|matrix| matrix.rows).max().unwrap_or(0);
             self.own = self.own.max(cols + rows);
         }
-    }
-
-    fn whole(&mut self, shape: &AttentionShape, ops: &dyn OpSet, extent: Extent) {
-        let kept = shape.whole_bytes(ops.threads(), extent.rows.min(extent.context));
-        self.attention = self.attention.max(kept);
     }
 }

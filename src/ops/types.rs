@@ -211,8 +211,8 @@ pub struct Projections {
     pub fold: Option<Arc<Fold>>,
     /// A copy of the matrix, if there is one and it is ternary, for inputs with many zeros.
     pub columns: Option<Arc<Columns>>,
-    /// All passes use the kernels for many rows, also those of a few rows: their sums may have an order of their own, which
-    /// pays for many rows alone.
+    /// All passes use the kernels for many rows (`dense::whole`), also those of a few rows: their sums have an order of
+    /// their own, which pays for many rows alone.
     pub whole: bool,
 }
 

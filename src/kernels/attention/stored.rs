@@ -24,7 +24,7 @@ pub(super) trait Stored {
     unsafe fn load<L: Lanes>(from: *const u8, part: usize) -> L;
 }
 
-/// f32 that `unpack` has made, or those of `whole`. They are not prefetched.
+/// f32 that `unpack` has made. They are not prefetched.
 pub(super) struct Unpacked;
 /// `KvType::Int4`: two elements a byte.
 pub(super) struct Int4;

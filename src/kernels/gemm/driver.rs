@@ -4,11 +4,14 @@ use crate::kernels::gemm::blocks::{Part, SharedOut};
 use crate::kernels::gemm::formats::packed_rows;
 #[cfg(any(test, target_arch = "x86_64"))]
 use crate::kernels::gemm::tiles;
-use crate::kernels::pool::buffer::Line;
+use crate::kernels::pool::buffer::{Line, grown};
 use crate::kernels::simd::lanes::Register;
 use crate::kernels::{DType, Matrix, Pool};
 use std::cell::RefCell;
 use std::ops::Range;
+
+/// Number of activations below which waking other threads takes longer than arranging them.
+const FEW: usize = 1 << 17;
 
 /// Number of multiplications below which waking other threads takes longer than the work.
 const SMALL: usize = 1 << 18;
@@ -85,6 +88,28 @@ impl<X: Sync + ?Sized> Product<'_, X> {
         let column = part.column + first;
         Task { x, matrix, dtype, packed, row_bytes, behind, first, rows, only: None, out, stride, column }
     }
+}
+
+/// Calls `one` for each `side` tokens, with `each` lines of `lines`, and returns all lines. The tokens have `values`
+/// activations in all.
+pub(super) fn in_groups<'a>(
+    pool: &Pool,
+    (tokens, values): (usize, usize),
+    (side, each): (usize, usize),
+    lines: &'a mut Vec<Line>,
+    one: &(dyn Fn(usize, &mut [Line]) + Sync),
+) -> &'a [Line] {
+    let groups = tokens.div_ceil(side);
+    let lines = grown(lines, groups * each);
+    let shared = SharedOut::new(lines);
+    // SAFETY: each task has lines of its own.
+    let one = |group: usize| one(group, unsafe { shared.slice(group * each..(group + 1) * each) });
+    if values < FEW {
+        (0..groups).for_each(one)
+    } else {
+        pool.run(groups, &one)
+    }
+    lines
 }
 
 /// Some rows of one matrix, to be multiplied with all tokens.

@@ -10,6 +10,7 @@ pub mod int8;
 mod lookup;
 pub mod lora;
 pub mod matrix;
+pub(super) mod outer;
 pub mod quantized;
 pub mod ternary;
 #[cfg(any(test, target_arch = "x86_64"))]

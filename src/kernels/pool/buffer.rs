@@ -28,6 +28,18 @@ pub fn floats(lines: &mut [Line]) -> &mut [[f32; 16]] {
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len()) }
 }
 
+/// Lines as f32.
+pub fn floats_of(lines: &[Line]) -> &[f32] {
+    // SAFETY: as in `floats`.
+    unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), 16 * lines.len()) }
+}
+
+/// The bytes of floats.
+pub fn bytes_of(x: &[f32]) -> &[u8] {
+    // SAFETY: floats are four bytes without gaps.
+    unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), size_of_val(x)) }
+}
+
 impl Default for Line {
     fn default() -> Self {
         Self([0; 64])

@@ -89,6 +89,8 @@ pub trait Register: Real {
     unsafe fn half_powers(rows: &[*const u8], at: usize) -> Self;
     /// Lane i is the sum of the lanes of `rows[i]`, of WIDTH rows, in the order of `tree_sum`.
     unsafe fn tree_sums(rows: &[Self]) -> Self;
+    /// Lane i of row j and lane j of row i of WIDTH rows change places.
+    unsafe fn transpose(rows: &mut [Self]);
     unsafe fn no_ints() -> Self::Ints;
     /// Stores sixteen lanes as int8, rounded as `round` does, and adds them to `sums`. NaN becomes 0; all other lanes
     /// must be within -128 and 127.
@@ -144,6 +146,7 @@ impl Register for f32 {
         fn halves(rows: &[*const u8], at: usize) -> Self = Self::load_f16(rows[0].add(at).cast());
         fn half_powers(rows: &[*const u8], at: usize) -> Self = half_power(*rows[0].add(at));
         fn tree_sums(rows: &[Self]) -> Self = rows[0];
+        fn transpose(_: &mut [Self]) = ();
         fn no_ints() -> i32 = 0;
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut i32) =
             for (i, x) in sixteen.iter().enumerate() {
@@ -194,6 +197,26 @@ pub(crate) trait Lanes: Real {
                     };
                 }
                 Self::Register::tree_sums(&rows[..Self::Register::WIDTH]).store(to.add(first));
+            }
+        }
+    }
+    /// Stores lane i of each of sixteen rows at `to + i * stride`.
+    #[inline(always)]
+    unsafe fn store_columns(rows: &[Self; 16], to: *mut f32, stride: usize) {
+        let width = Self::Register::WIDTH;
+        for first in (0..16).step_by(width) {
+            for part in 0..16 / width {
+                // SAFETY: WIDTH rows from `first` on, and WIDTH of their lanes; the caller has room for them.
+                unsafe {
+                    let mut square = [Self::Register::splat(0.0); 16];
+                    for (to, row) in square.iter_mut().zip(&rows[first..first + width]) {
+                        *to = row.registers()[part];
+                    }
+                    Self::Register::transpose(&mut square[..width]);
+                    for (lane, column) in square.iter().enumerate().take(width) {
+                        column.store(to.add((part * width + lane) * stride + first));
+                    }
+                }
             }
         }
     }

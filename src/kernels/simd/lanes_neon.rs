@@ -9,11 +9,13 @@ use std::arch::asm;
 pub type Neon = Sixteen<float32x4_t, 4>;
 
 inlined! {
+    // The low halves of `a` and `b`, and the high halves.
+    fn low_halves(a: float32x4_t, b: float32x4_t) -> float32x4_t =
+        vreinterpretq_f32_f64(vzip1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
+    fn high_halves(a: float32x4_t, b: float32x4_t) -> float32x4_t =
+        vreinterpretq_f32_f64(vzip2q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));
     // A step of `tree_sums`: the halves of `a` added, and those of `b`.
-    fn pairs(a: float32x4_t, b: float32x4_t) -> float32x4_t = {
-        let (a, b) = (vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b));
-        vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(a, b)), vreinterpretq_f32_f64(vzip2q_f64(a, b)))
-    };
+    fn pairs(a: float32x4_t, b: float32x4_t) -> float32x4_t = vaddq_f32(low_halves(a, b), high_halves(a, b));
     fn four_codes(indices: uint8x8_t, codes: &[i8; 16]) -> float32x4_t = {
         let found = vqtbl1_s8(vld1q_s8(codes.as_ptr()), indices);
         vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(found))))
@@ -83,6 +85,12 @@ impl Register for float32x4_t {
         fn tree_sums(rows: &[Self]) -> Self = {
             let (a, b) = (pairs(rows[0], rows[1]), pairs(rows[2], rows[3]));
             vaddq_f32(vuzp1q_f32(a, b), vuzp2q_f32(a, b))
+        };
+        fn transpose(rows: &mut [Self]) = {
+            let (a, b) = (vtrn1q_f32(rows[0], rows[1]), vtrn2q_f32(rows[0], rows[1]));
+            let (c, d) = (vtrn1q_f32(rows[2], rows[3]), vtrn2q_f32(rows[2], rows[3]));
+            (rows[0], rows[2]) = (low_halves(a, c), high_halves(a, c));
+            (rows[1], rows[3]) = (low_halves(b, d), high_halves(b, d));
         };
         fn no_ints() -> int32x4_t = vdupq_n_s32(0);
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut int32x4_t) = {

@@ -42,6 +42,15 @@ inlined! {
         let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
         _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
     };
+    // A step of `transpose`: column `i` of pairs of rows, for each part of four lanes.
+    fn fours256(a: __m256, b: __m256, i: usize) -> __m256 = {
+        let (a, b) = (_mm256_castps_pd(a), _mm256_castps_pd(b));
+        _mm256_castpd_ps(if i.is_multiple_of(2) { _mm256_unpacklo_pd(a, b) } else { _mm256_unpackhi_pd(a, b) })
+    };
+    fn fours512(a: __m512, b: __m512, i: usize) -> __m512 = {
+        let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+        _mm512_castpd_ps(if i.is_multiple_of(2) { _mm512_unpacklo_pd(a, b) } else { _mm512_unpackhi_pd(a, b) })
+    };
     // The codes of the low halves of eight bytes.
     fn eight_codes(bytes: __m128i, codes: &[i8; 16]) -> __m256 = {
         let low = _mm_and_si128(bytes, _mm_set1_epi8(15));
@@ -127,6 +136,20 @@ impl Register for __m256 {
             let a = pairs256(halves256(rows[0], rows[4]), halves256(rows[1], rows[5]));
             let b = pairs256(halves256(rows[2], rows[6]), halves256(rows[3], rows[7]));
             _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b))
+        };
+        fn transpose(rows: &mut [Self]) = {
+            let mut twos = [rows[0]; 8];
+            for i in 0..4 {
+                let (a, b) = (rows[2 * i], rows[2 * i + 1]);
+                (twos[2 * i], twos[2 * i + 1]) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            }
+            for i in 0..4 {
+                // Columns i and i + 4 of the first four rows, and of the others.
+                let at = i / 2;
+                let (a, b) = (fours256(twos[at], twos[at + 2], i), fours256(twos[at + 4], twos[at + 6], i));
+                rows[i] = _mm256_permute2f128_ps::<0x20>(a, b);
+                rows[i + 4] = _mm256_permute2f128_ps::<0x31>(a, b);
+            }
         };
         fn no_ints() -> __m256i = _mm256_setzero_si256();
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m256i) = {
@@ -224,6 +247,27 @@ impl Register for __m512 {
             }
             let (a, b) = (pairs512(quarters[0], quarters[1]), pairs512(quarters[2], quarters[3]));
             _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))
+        };
+        fn transpose(rows: &mut [Self]) = {
+            let mut twos = [rows[0]; 16];
+            for i in 0..8 {
+                let (a, b) = (rows[2 * i], rows[2 * i + 1]);
+                (twos[2 * i], twos[2 * i + 1]) = (_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+            }
+            for i in 0..4 {
+                // Columns i, i + 4, i + 8 and i + 12 of four rows each.
+                let at = i / 2;
+                let (a, b) = (fours512(twos[at], twos[at + 2], i), fours512(twos[at + 4], twos[at + 6], i));
+                let (c, d) =
+                    (fours512(twos[at + 8], twos[at + 10], i), fours512(twos[at + 12], twos[at + 14], i));
+                let (even, odd) = (_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+                let (even_below, odd_below) =
+                    (_mm512_shuffle_f32x4::<0x88>(c, d), _mm512_shuffle_f32x4::<0xdd>(c, d));
+                rows[i] = _mm512_shuffle_f32x4::<0x88>(even, even_below);
+                rows[i + 4] = _mm512_shuffle_f32x4::<0x88>(odd, odd_below);
+                rows[i + 8] = _mm512_shuffle_f32x4::<0xdd>(even, even_below);
+                rows[i + 12] = _mm512_shuffle_f32x4::<0xdd>(odd, odd_below);
+            }
         };
         fn no_ints() -> __m512i = _mm512_setzero_si512();
         fn store_i8(sixteen: &[Self], to: *mut i8, sums: &mut __m512i) = {

@@ -15,8 +15,8 @@ use super::state::Accepted;
 use super::{AttentionShape, HostMemory, Memory, OpSet, linear};
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result};
-use crate::kernels::attention::whole::span_rows;
-use crate::kernels::gemm::dense;
+use crate::kernels::attention::whole::{self as whole_attention, span_rows};
+use crate::kernels::gemm::dense::whole;
 use crate::kernels::gemm::ternary::Gates;
 use crate::kernels::{Isa, Pool, available};
 use crate::ops::batch::Outputs;
@@ -124,12 +124,16 @@ impl OpSet for CpuOps {
         shape.scratch_bytes(self.pool.threads(), context)
     }
 
+    fn encode_bytes(&self, shape: &AttentionShape, rows: usize) -> usize {
+        whole_attention::Scratch::bytes(self.isa, shape.head_dim, rows).saturating_mul(self.pool.threads())
+    }
+
     fn task_rows(&self) -> usize {
         span_rows(self.isa)
     }
 
     fn whole_bytes(&self, rows: usize, cols: usize) -> usize {
-        dense::bytes_in_parts(self.isa, self.pool.threads(), [rows, cols])
+        whole::bytes(self.isa, self.pool.threads(), [rows, cols])
     }
 
     fn gates(&self) -> [u64; 2] {

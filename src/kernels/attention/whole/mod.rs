@@ -1,43 +1,59 @@
-//! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache. With matrix tiles
-//! (`tiles`) sums have another order.
+//! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache, block by block
+//! (Dao et al. 2022, "FlashAttention").
 //!
-//! Every sum runs in the order of positions, counted from the text's first row: a score along the head, the sum of
-//! weights in 16 lanes, position modulo 16, and the weighted values from the first position that a tile of rows sees.
-//! Tiles begin at multiples of `TILE_ROWS`, so a row's bits depend on nothing but its text (invariant 3).
+//! Blocks of positions, and tiles of rows, begin at multiples of their sizes from the text's first row. A row's largest
+//! score, sum of weights and sums of values change from block to block, in the order of blocks; what an `Arithmetic`
+//! adds up within a block has an order of its own. So a row's bits depend on nothing but its text (invariant 3), and are
+//! the same with every instruction set but `Isa::Amx`, whose arithmetic is another.
 
+mod lanes;
+#[cfg(test)]
+mod tests;
 #[cfg(any(test, target_arch = "x86_64"))]
 mod tiles;
 
-use super::stored::{Product, Unpacked};
 use crate::kernels::Isa;
-use crate::kernels::pool::buffer::grown;
+use crate::kernels::gemm::outer::Tile;
+#[cfg(any(test, target_arch = "x86_64"))]
+use crate::kernels::gemm::tiles as amx;
+use crate::kernels::pool::buffer::{Line, floats, floats_of, grown};
 use crate::kernels::rows::exp::{exp, exp_lanes};
 use crate::kernels::rows::norm::tree_sum;
-use crate::kernels::simd::dispatch::by_isa;
-use crate::kernels::simd::lanes::Lanes;
+use crate::kernels::simd::lanes::{Lanes, Real};
 use std::ops::Range;
 
 /// Lanes of a vector.
 const LANES: usize = 16;
-/// Rows whose sums are in registers together: with 16 f32 registers of eight lanes, two for each row leave room for the
-/// operands.
-const TILE_ROWS: usize = 6;
-/// Rows of a task without tiles. Each task packs the keys and values that its rows see, so there must be many rows for
-/// each.
-const SPAN_ROWS: usize = 40 * TILE_ROWS;
+/// Positions whose scores are computed together.
+const STEP: usize = 2 * LANES;
+/// Maximum number of rows of a task. Each packs the keys and values that its rows see, block by block.
+const SPAN_ROWS: usize = 512;
 
-/// Number of rows of a task.
+/// Number of rows of a task, in whole tiles.
 pub fn span_rows(isa: Isa) -> usize {
+    let rows = tile_rows(isa);
+    SPAN_ROWS / rows * rows
+}
+
+fn tile_rows(isa: Isa) -> usize {
     #[cfg(any(test, target_arch = "x86_64"))]
     if with_tiles(isa) {
-        return tiles::SPAN_ROWS;
+        return tiles::ROWS;
     }
-    SPAN_ROWS
+    Tile::of(isa).rows
+}
+
+fn layout(isa: Isa, dim: usize) -> Layout {
+    #[cfg(any(test, target_arch = "x86_64"))]
+    if with_tiles(isa) {
+        return tiles::layout(dim);
+    }
+    lanes::layout(Tile::of(isa), dim)
 }
 
 #[cfg(any(test, target_arch = "x86_64"))]
 fn with_tiles(isa: Isa) -> bool {
-    isa == Isa::Amx || crate::kernels::gemm::tiles::modelled()
+    isa == Isa::Amx || amx::modelled()
 }
 
 /// One head of one text.
@@ -76,36 +92,79 @@ impl Text<'_> {
     }
 }
 
+/// Sizes in lines.
+struct Layout {
+    /// A tile's queries.
+    queries: usize,
+    /// A block's keys and values.
+    keys: usize,
+    values: usize,
+    /// A row of a tile's scores with a block.
+    scores: usize,
+    /// A tile's weights.
+    weights: usize,
+}
+
+/// Lines of the sums of a row's weighted values.
+fn sum_lines(dim: usize) -> usize {
+    dim.div_ceil(STEP) * (STEP / LANES)
+}
+
+/// How scores and weighted values are computed. All functions need the instructions of `Lanes`, and buffers of the
+/// sizes of `layout`.
+trait Arithmetic {
+    type Lanes: Lanes;
+    /// Rows of a tile.
+    const ROWS: usize;
+    /// Positions of a block, whose keys and values stay in the second-level cache: whole steps.
+    const BLOCK: usize;
+
+    fn layout(dim: usize) -> Layout;
+
+    /// Writes row `t` of a tile of queries.
+    unsafe fn query(row: &[f32], t: usize, queries: &mut [Line]);
+
+    /// Packs the keys and values of a block. Values past the text's end are zeros.
+    unsafe fn pack(text: &Text, block: &Range<usize>, keys: &mut [Line], values: &mut [Line]);
+
+    /// Computes the scores of a tile with some steps of a block.
+    unsafe fn score(dim: usize, queries: &[Line], keys: &[Line], steps: &Range<usize>, scores: &mut [Line]);
+
+    /// Writes the weights of row `t` for a step.
+    unsafe fn weigh(two: [Self::Lanes; 2], t: usize, step: usize, weights: &mut [Line]);
+
+    /// Adds the weighted values of some steps of a block to a tile's sums.
+    unsafe fn sum(dim: usize, weights: &[Line], values: &[Line], steps: &Range<usize>, sums: &mut [Line]);
+}
+
 /// Scratch memory of a task, kept from task to task.
 #[derive(Default)]
 pub struct Scratch {
-    /// `[TILE_ROWS, head_dim]`.
-    queries: Vec<f32>,
-    /// `[head_dim, positions]`.
-    keys: Vec<f32>,
-    /// `[positions, whole vectors]`.
-    values: Vec<f32>,
-    /// `[TILE_ROWS, positions]`: scores, then weights.
-    weights: Vec<f32>,
-    /// `[TILE_ROWS, whole vectors]`: the weighted sums of values.
-    sums: Vec<f32>,
-    #[cfg(any(test, target_arch = "x86_64"))]
-    tiles: tiles::Scratch,
+    /// A row of q, scaled.
+    row: Vec<f32>,
+    /// The queries of all tiles.
+    queries: Vec<Line>,
+    keys: Vec<Line>,
+    values: Vec<Line>,
+    scores: Vec<Line>,
+    weights: Vec<Line>,
+    /// Sums of weighted values of all rows, and for each row the largest score and the sum of weights.
+    sums: Vec<Line>,
+    totals: Vec<[f32; 2]>,
 }
 
 impl Scratch {
     /// Bytes for texts of `rows` rows.
-    pub fn bytes(head_dim: usize, rows: usize) -> usize {
-        let (dim, rows) = (head_dim.next_multiple_of(LANES), rows.next_multiple_of(LANES));
-        let floats = rows.saturating_mul(2 * dim + TILE_ROWS).saturating_add(2 * TILE_ROWS * dim);
-        let bytes = floats.saturating_mul(size_of::<f32>());
-        #[cfg(any(test, target_arch = "x86_64"))]
-        let bytes = bytes.max(tiles::Scratch::bytes(head_dim, rows));
-        bytes
+    pub fn bytes(isa: Isa, head_dim: usize, rows: usize) -> usize {
+        let (tile, layout) = (tile_rows(isa), layout(isa, head_dim));
+        let rows = SPAN_ROWS.min(rows).next_multiple_of(tile);
+        let block = layout.keys + layout.values + tile * layout.scores + layout.weights;
+        let lines = rows / tile * layout.queries + rows * sum_lines(head_dim) + block;
+        lines * size_of::<Line>() + 4 * head_dim + 8 * rows
     }
 
-    /// Attends from `rows`, which begin at a multiple of `span_rows`. `out(row)` returns the slice for the head's
-    /// output.
+    /// Attends from `rows`, which begin at a multiple of `span_rows` and are at most as many. `out(row)` returns the
+    /// slice for the head's output.
     pub fn attend<'o>(
         &mut self,
         isa: Isa,
@@ -113,298 +172,146 @@ impl Scratch {
         rows: Range<usize>,
         mut out: impl FnMut(usize) -> &'o mut [f32],
     ) {
-        let dim = text.head_dim;
         #[cfg(any(test, target_arch = "x86_64"))]
         if with_tiles(isa) {
+            #[cfg(target_arch = "x86_64")]
+            let _tiles = amx::configured(true, amx::DEPTH);
             // SAFETY: `Isa::Amx` stands for permitted tiles, and this thread has no others now.
-            unsafe {
-                #[cfg(target_arch = "x86_64")]
-                let _tiles =
-                    crate::kernels::gemm::tiles::configured(true, crate::kernels::gemm::tiles::DEPTH);
-                tiles::attend(text, rows.clone(), &mut self.tiles);
-            }
-            for row in rows.clone() {
-                let sums = self.tiles.of_row(dim, row - rows.start);
-                out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum);
-            }
-            return;
+            unsafe { tiles::attend(text, rows.clone(), self) };
+            return self.finish(text.head_dim, rows, out);
         }
-        let seen = text.seen(&rows);
-        let first = seen.start / LANES * LANES;
-        let packed = Packed::new(self, text, first, seen.end);
-        let weights = grown(&mut self.weights, TILE_ROWS * packed.positions);
-        let queries = grown(&mut self.queries, TILE_ROWS * dim);
-        for start in rows.clone().step_by(TILE_ROWS) {
-            let tile = start..rows.end.min(start + TILE_ROWS);
-            queries.fill(0.0);
-            for (at, row) in tile.clone().enumerate() {
-                let queries = queries[at * dim..][..dim].iter_mut();
-                queries.zip(text.head(0, row)).for_each(|(to, q)| *to = q * text.scale);
-            }
-            let seen = text.seen(&tile);
-            let from = seen.start / LANES * LANES - first;
-            let to = seen.end - first;
-            let whole = from..to.next_multiple_of(LANES);
-            product(isa, (queries, dim), 0..dim, (&self.keys, packed.positions), whole.clone(), weights);
-            let mut factors = [0.0; TILE_ROWS];
-            for (at, row) in tile.clone().enumerate() {
-                let own = text.seen(&(row..row + 1));
-                let own = own.start - first - from..own.end - first - from;
-                let weights = &mut weights[at * packed.positions..][whole.clone()];
-                weights[..own.start].fill(f32::NEG_INFINITY);
-                weights[own.end..].fill(f32::NEG_INFINITY);
-                let mut lanes = [0.0; LANES];
-                weigh(isa, weights.as_chunks_mut().0, &mut lanes);
-                factors[at] = 1.0 / tree_sum(&lanes);
-            }
-            let sums = grown(&mut self.sums, TILE_ROWS * packed.width);
-            let (weights, values) = ((&*weights, packed.positions), (&*self.values, packed.width));
-            product(isa, weights, from..to, values, 0..packed.width, sums);
-            for (at, row) in tile.clone().enumerate() {
-                let sums = &sums[at * packed.width..];
-                out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factors[at]);
-            }
+        lanes::attend(isa, text, rows.clone(), self);
+        self.finish(text.head_dim, rows, &mut out);
+    }
+
+    fn finish<'o>(&mut self, dim: usize, rows: Range<usize>, mut out: impl FnMut(usize) -> &'o mut [f32]) {
+        let (width, sums) = (sum_lines(dim) * LANES, floats_of(&self.sums));
+        for ((row, [_, total]), sums) in rows.zip(&self.totals).zip(sums.chunks_exact(width)) {
+            let factor = 1.0 / total;
+            out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
         }
     }
 }
 
-/// The shape of packed keys and values.
-struct Packed {
-    /// Positions, in whole vectors.
-    positions: usize,
-    /// Elements of a row of values, in whole vectors.
-    width: usize,
-}
-
-impl Packed {
-    /// Packs k and v of the rows `first..end`.
-    fn new(scratch: &mut Scratch, text: &Text, first: usize, end: usize) -> Self {
-        let dim = text.head_dim;
-        let (positions, width) = ((end - first).next_multiple_of(LANES), dim.next_multiple_of(LANES));
-        let keys = grown(&mut scratch.keys, dim * positions);
-        let values = grown(&mut scratch.values, positions * width);
-        // Packs a vector of positions at a time, a cache line from each of the head's rows.
-        for from in (0..end - first).step_by(LANES) {
-            let rows = from..(from + LANES).min(end - first);
-            let mut lines = [&[][..]; LANES];
-            rows.clone().zip(&mut lines).for_each(|(at, line)| *line = text.head(1, first + at));
-            for d in 0..dim {
-                let keys = &mut keys[d * positions + from..][..rows.len()];
-                keys.iter_mut().zip(&lines).for_each(|(key, line)| *key = line[d]);
-            }
-            for at in rows {
-                values[at * width..][..dim].copy_from_slice(text.head(2, first + at));
-            }
-        }
-        Self { positions, width }
-    }
-}
-
-by_isa!(
-    /// The columns `columns` of the product of `TILE_ROWS` rows of factors with the rows `rows` of a matrix. Both come
-    /// with the length of their rows; `out` has rows as long as the matrix. The columns are whole vectors.
-    fn product(
-        factors: (&[f32], usize), rows: Range<usize>, matrix: (&[f32], usize), columns: Range<usize>, out: &mut [f32],
-    ) = product_lanes::<lanes>, product_scalars
-);
-
+/// Attends from `rows`, and leaves sums and totals in `scratch`.
+///
+/// # Safety
+/// The instructions of `A::Lanes` are available.
 #[inline(always)]
-unsafe fn product_lanes<L: Lanes>(
-    factors: (&[f32], usize),
+unsafe fn attended<A: Arithmetic>(text: &Text, rows: Range<usize>, scratch: &mut Scratch) {
+    let (layout, tiles) = (A::layout(text.head_dim), rows.len().div_ceil(A::ROWS));
+    let queries = grown(&mut scratch.queries, tiles * layout.queries);
+    let row = grown(&mut scratch.row, text.head_dim);
+    for (at, position) in rows.clone().enumerate() {
+        row.iter_mut().zip(text.head(0, position)).for_each(|(to, q)| *to = q * text.scale);
+        let queries = &mut queries[at / A::ROWS * layout.queries..][..layout.queries];
+        // SAFETY: the caller's promise.
+        unsafe { A::query(row, at % A::ROWS, queries) };
+    }
+    grown(&mut scratch.sums, tiles * A::ROWS * sum_lines(text.head_dim)).fill(Line::default());
+    grown(&mut scratch.totals, tiles * A::ROWS).fill([f32::NEG_INFINITY, 0.0]);
+    grown(&mut scratch.scores, A::ROWS * layout.scores);
+    grown(&mut scratch.weights, layout.weights);
+    let seen = text.seen(&rows);
+    for start in (seen.start / A::BLOCK * A::BLOCK..seen.end).step_by(A::BLOCK) {
+        let block = start..text.rows().min(start + A::BLOCK);
+        let keys = grown(&mut scratch.keys, layout.keys);
+        let values = grown(&mut scratch.values, layout.values);
+        // SAFETY (of both): the caller's promise.
+        unsafe { A::pack(text, &block, keys, values) };
+        for (tile, first) in rows.clone().step_by(A::ROWS).enumerate() {
+            let rows = first..rows.end.min(first + A::ROWS);
+            let seen = text.seen(&rows);
+            let (from, to) = (seen.start.max(block.start), seen.end.min(block.end));
+            if from < to {
+                let steps = (from - start) / STEP..(to - start).div_ceil(STEP);
+                unsafe { View { text, rows, tile, start, steps }.attend::<A>(scratch) };
+            }
+        }
+    }
+}
+
+/// Rows of a text, which are a tile, and steps of positions of the block at `start`.
+struct View<'a> {
+    text: &'a Text<'a>,
     rows: Range<usize>,
-    (matrix, width): (&[f32], usize),
-    columns: Range<usize>,
-    out: &mut [f32],
-) {
-    assert!(rows.end <= factors.1 && factors.0.len() >= TILE_ROWS * factors.1, "factors of all rows");
-    assert!(matrix.len() >= rows.end * width && out.len() >= TILE_ROWS * width, "whole rows");
-    assert!(columns.end <= width && columns.len().is_multiple_of(LANES), "whole vectors");
-    let mut at = columns.start;
-    while at < columns.end {
-        // SAFETY: as many vectors are left. Two of AVX-512 hide the latency of its sums.
-        at += LANES
-            * unsafe {
-                match L::SUMS >= 2 * TILE_ROWS && at + 2 * LANES <= columns.end {
-                    true => vectors::<L, 2>(factors, rows.clone(), (matrix, width), at, out),
-                    false => vectors::<L, 1>(factors, rows.clone(), (matrix, width), at, out),
+    tile: usize,
+    start: usize,
+    steps: Range<usize>,
+}
+
+impl View<'_> {
+    #[inline(always)]
+    unsafe fn attend<A: Arithmetic>(&self, scratch: &mut Scratch) {
+        let (dim, steps) = (self.text.head_dim, &self.steps);
+        let (layout, width) = (A::layout(dim), A::ROWS * sum_lines(dim));
+        let Scratch { queries, keys, values, scores, weights, sums, totals, .. } = scratch;
+        let queries = &queries[self.tile * layout.queries..][..layout.queries];
+        let (keys, values) = (&keys[..layout.keys], &values[..layout.values]);
+        let (scores, weights) = (&mut scores[..A::ROWS * layout.scores], &mut weights[..layout.weights]);
+        let sums = &mut sums[self.tile * width..][..width];
+        let totals = &mut totals[self.tile * A::ROWS..][..A::ROWS];
+        // SAFETY (of all): the caller's promise.
+        unsafe {
+            A::score(dim, queries, keys, steps, scores);
+            for (t, row) in self.rows.clone().enumerate() {
+                let scores = &mut floats(&mut scores[t * layout.scores..][..layout.scores]);
+                let scores = &mut scores[steps.start * STEP / LANES..steps.end * STEP / LANES];
+                self.hide(row, scores.as_flattened_mut());
+                let keep = weigh::<A>(scores, &mut totals[t], (t, steps.start), weights);
+                if keep != 1.0 {
+                    for sum in floats(&mut sums[t * sum_lines(dim)..][..sum_lines(dim)]) {
+                        let kept = A::Lanes::load(sum.as_ptr()).mul(A::Lanes::splat(keep));
+                        kept.store(sum.as_mut_ptr());
+                    }
                 }
-            };
+            }
+            A::sum(dim, weights, values, steps, sums);
+        }
+    }
+
+    /// Scores of positions that a row does not see become -infinity.
+    #[inline(always)]
+    fn hide(&self, row: usize, scores: &mut [f32]) {
+        let first = self.start + self.steps.start * STEP;
+        let own = self.text.seen(&(row..row + 1));
+        let place = |position: usize| position.saturating_sub(first).min(scores.len());
+        let (from, to) = (place(own.start), place(own.end));
+        scores[..from].fill(f32::NEG_INFINITY);
+        scores[to..].fill(f32::NEG_INFINITY);
     }
 }
 
-/// Computes `V` vectors of columns from `at` on; returns V.
+/// Writes the weights of a row's scores: row and first step are `at`. `total` has the largest score and the sum of
+/// weights so far. Returns the factor of earlier sums. A score of -infinity gets no weight. A NaN does not change the
+/// maximum; it reaches the output through its weight.
 #[inline(always)]
-unsafe fn vectors<L: Lanes, const V: usize>(
-    (factors, stride): (&[f32], usize),
-    rows: Range<usize>,
-    (matrix, width): (&[f32], usize),
-    at: usize,
-    out: &mut [f32],
-) -> usize {
-    let from = std::array::from_fn(|v| matrix[at + v * LANES..].as_ptr().cast());
-    let product = Product { factors: (factors.as_ptr(), stride), from, next: from, width };
-    // SAFETY: the caller has V vectors of columns in all rows of the matrix and of the output.
+unsafe fn weigh<A: Arithmetic>(
+    scores: &[[f32; LANES]],
+    total: &mut [f32; 2],
+    at: (usize, usize),
+    weights: &mut [Line],
+) -> f32 {
+    // SAFETY: arrays of sixteen; the caller's promise.
     unsafe {
-        let mut sums = [[L::splat(0.0); V]; TILE_ROWS];
-        product.add::<L, Unpacked, TILE_ROWS>(rows, &mut sums);
-        for (row, sums) in sums.iter().enumerate() {
-            for (v, sum) in sums.iter().enumerate() {
-                sum.store(out.as_mut_ptr().add(row * width + at + v * LANES));
-            }
+        let mut high = A::Lanes::splat(total[0]);
+        for part in scores {
+            high = A::Lanes::load(part.as_ptr()).above(high);
         }
-    }
-    V
-}
-
-fn product_scalars(
-    (factors, stride): (&[f32], usize),
-    rows: Range<usize>,
-    (matrix, width): (&[f32], usize),
-    columns: Range<usize>,
-    out: &mut [f32],
-) {
-    for (factors, out) in factors.chunks_exact(stride).zip(out.chunks_exact_mut(width)) {
-        let out = &mut out[columns.clone()];
-        out.fill(0.0);
-        for row in rows.clone() {
-            let values = &matrix[row * width..][columns.clone()];
-            out.iter_mut().zip(values).for_each(|(sum, value)| *sum = factors[row].mul_add(*value, *sum));
+        let high = high.largest();
+        // Without any score so far, so that weights are 0.
+        let base = if high == f32::NEG_INFINITY { 0.0 } else { high };
+        let (by, mut sum) = (A::Lanes::splat(base), A::Lanes::splat(0.0));
+        for (step, two) in scores.as_chunks::<2>().0.iter().enumerate() {
+            let low = exp_lanes(A::Lanes::load(two[0].as_ptr()).sub(by));
+            let above = exp_lanes(A::Lanes::load(two[1].as_ptr()).sub(by));
+            sum = sum.add(low).add(above);
+            A::weigh([low, above], at.0, at.1 + step, weights);
         }
-    }
-}
-
-by_isa!(
-    /// Turns scores into weights, and sums them in lanes. A score of -infinity gets no weight. A NaN does not change
-    /// the maximum; it reaches the output through its weight.
-    fn weigh(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) = weigh_lanes::<lanes>, weigh_scalars
-);
-
-#[inline(always)]
-unsafe fn weigh_lanes<L: Lanes>(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
-    // SAFETY: arrays of sixteen.
-    unsafe {
-        let lowest = L::splat(f32::NEG_INFINITY);
-        let high = weights.iter().fold(lowest, |high, part| L::load(part.as_ptr()).above(high)).largest();
-        let (high, mut sum) = (L::splat(high), L::splat(0.0));
-        for part in weights {
-            let weight = exp_lanes(L::load(part.as_ptr()).sub(high));
-            weight.store(part.as_mut_ptr());
-            sum = sum.add(weight);
-        }
-        sum.store(sums.as_mut_ptr());
-    }
-}
-
-fn weigh_scalars(weights: &mut [[f32; LANES]], sums: &mut [f32; LANES]) {
-    let scores = weights.as_flattened().iter();
-    let high = scores.fold(f32::NEG_INFINITY, |high, w| if *w > high { *w } else { high });
-    for part in weights {
-        for (weight, sum) in part.iter_mut().zip(&mut *sums) {
-            *weight = exp(*weight - high);
-            *sum += *weight;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::kernels::available;
-    use crate::kernels::gemm::tiles::modelling;
-
-    /// Two heads of q, k and v in a row of six heads.
-    fn rows(count: usize, dim: usize) -> Vec<f32> {
-        (0..count * 6 * dim).map(|i| ((i * 37 + i / 7 * 11) % 101) as f32 * 0.02 - 1.0).collect()
-    }
-
-    fn attended(isa: Isa, count: usize, dim: usize, window: Option<usize>) -> Vec<f32> {
-        let qkv = rows(count, dim);
-        let columns = [dim, 3 * dim, 5 * dim];
-        let text = Text { qkv: &qkv, width: 6 * dim, head_dim: dim, columns, scale: 0.3, window };
-        let (mut out, mut scratch) = (vec![vec![f32::NAN; dim]; count], Scratch::default());
-        // Memory as an earlier task may have left it.
-        for buffer in [&mut scratch.keys, &mut scratch.values, &mut scratch.weights] {
-            buffer.resize(count * 64, f32::NAN);
-        }
-        let span = span_rows(isa);
-        for start in (0..count).step_by(span) {
-            let end = count.min(start + span);
-            let mut parts: Vec<_> = out[start..end].iter_mut().map(Vec::as_mut_slice).collect();
-            scratch.attend(isa, &text, start..end, |row| {
-                let part = &mut parts[row - start];
-                // SAFETY: the slices outlive the call, and one is used at a time.
-                unsafe { std::slice::from_raw_parts_mut(part.as_mut_ptr(), part.len()) }
-            });
-        }
-        out.concat()
-    }
-
-    #[test]
-    fn it_is_the_formula_in_every_instruction_set() {
-        for (count, dim, window) in [
-            (1, 4, None),
-            (7, 6, None),
-            (33, 32, None),
-            (40, 20, Some(3)),
-            (130, 16, Some(17)),
-            (250, 8, None),
-        ] {
-            let got = attended(Isa::Scalar, count, dim, window);
-            for isa in available().iter().filter(|isa| !with_tiles(**isa)) {
-                let other = attended(*isa, count, dim, window);
-                assert!(
-                    got.iter().zip(&other).all(|(a, b)| a.to_bits() == b.to_bits()),
-                    "{isa:?}, {count} rows"
-                );
-            }
-            check(&got, count, dim, window);
-        }
-    }
-
-    /// In the model of tiles, and on the processor if it has them.
-    #[test]
-    fn tiles_compute_the_formula() {
-        let shapes = [(1, 4, None), (33, 34, None), (40, 20, Some(3)), (300, 6, Some(17))];
-        for (count, dim, window) in shapes {
-            let sets = available().iter().filter(|isa| **isa != Isa::Scalar);
-            let model = |isa: &Isa| modelling(*isa, || attended(*isa, count, dim, window));
-            let mut all: Vec<_> = sets.map(model).collect();
-            all.extend(here().then(|| attended(Isa::Amx, count, dim, window)));
-            for got in &all {
-                check(got, count, dim, window);
-                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                assert!(bits(got) == bits(&all[0]), "{count} rows");
-            }
-        }
-        // Several tasks and blocks.
-        for (count, dim, window) in [(1100, 72, None), (700, 16, Some(300))] {
-            if here() {
-                check(&attended(Isa::Amx, count, dim, window), count, dim, window);
-            }
-        }
-    }
-
-    fn here() -> bool {
-        available().contains(&Isa::Amx) && Isa::Amx.permitted()
-    }
-
-    fn check(got: &[f32], count: usize, dim: usize, window: Option<usize>) {
-        let qkv = rows(count, dim);
-        let head = |which: usize, row: usize| &qkv[row * 6 * dim + (2 * which + 1) * dim..][..dim];
-        for row in 0..count {
-            let sees = |other: &usize| window.is_none_or(|window| row.abs_diff(*other) <= window);
-            let dot = |other| -> f64 {
-                head(0, row).iter().zip(head(1, other)).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum()
-            };
-            let weights: Vec<(usize, f64)> =
-                (0..count).filter(sees).map(|other| (other, (dot(other) * 0.3).exp())).collect();
-            let total: f64 = weights.iter().map(|(_, w)| w).sum();
-            for d in 0..dim {
-                let want: f64 =
-                    weights.iter().map(|(other, w)| w * f64::from(head(2, *other)[d])).sum::<f64>() / total;
-                let got = f64::from(got[row * dim + d]);
-                assert!((got - want).abs() < 2e-6, "row {row} of {count}: {got} for {want}");
-            }
-        }
+        let mut lanes = [0.0; LANES];
+        sum.store(lanes.as_mut_ptr());
+        let keep = exp(total[0] - base);
+        *total = [high, total[1] * keep + tree_sum(&lanes)];
+        keep
     }
 }

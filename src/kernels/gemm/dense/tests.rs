@@ -1,14 +1,12 @@
-use super::{Rows, dot, matmul, matmul_in_parts};
+use super::{dot, matmul};
 use crate::base::Bytes;
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::formats::dequantize_row;
-use crate::kernels::gemm::tiles::modelling;
-use crate::kernels::pool::buffer::Line;
-use crate::kernels::{DType, Isa, Matrix, Pool, available, isa};
+use crate::kernels::{DType, Isa, Matrix, Pool, isa};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+pub(super) const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// Types that are multiplied in f32, then the other types whose rows are converted to f32.
 const DENSE: [DType; 15] = [
     DType::F32,
@@ -28,11 +26,11 @@ const DENSE: [DType; 15] = [
     DType::Q6_K,
 ];
 
-fn number(n: usize) -> f32 {
+pub(super) fn number(n: usize) -> f32 {
     ((n * 7919 + 13) % 1009) as f32 / 311.0 - 1.6
 }
 
-fn matrix(dtype: DType, rows: usize, cols: usize) -> Matrix {
+pub(super) fn matrix(dtype: DType, rows: usize, cols: usize) -> Matrix {
     let values = (0..rows * cols).map(|n| number(n + rows));
     let data: Vec<u8> = match dtype {
         DType::F32 => values.flat_map(f32::to_le_bytes).collect(),
@@ -222,97 +220,5 @@ fn long_prompts_are_the_reference() {
             let x: Vec<f32> = (0..tokens * cols).map(number).collect();
             assert!(reference(&m, &x) == product(2, isa(), &x, &[&m]), "{dtype:?} {tokens}");
         }
-    }
-}
-
-/// As `product`, with rows in parts.
-fn product_in_parts(threads: usize, x: &[f32], weights: &[&Matrix]) -> Vec<u32> {
-    let pool = Pool::new(threads).unwrap();
-    let (cols, mut column, mut parts) = (weights[0].cols, 0, Vec::new());
-    for matrix in weights {
-        parts.push(Part { matrix, column });
-        column += matrix.rows;
-    }
-    let row = |n: usize, then: &mut dyn FnMut(&[f32])| then(&x[n * cols..(n + 1) * cols]);
-    let rows = Rows { count: x.len() / cols, cols, row: &row };
-    // Memory as an earlier product may have left it.
-    let mut lines = vec![Line([0xff; 64]); 5000];
-    let mut out = vec![f32::NAN; rows.count * column];
-    matmul_in_parts(&pool, &rows, &parts, column, &mut lines, &mut out);
-    out.iter().map(|v| v.to_bits()).collect()
-}
-
-/// Runs `check` with the model of tiles beside each set of vectors, and with the processor's tiles if it has them.
-fn with_tiles(check: impl Fn(&dyn Fn(usize, &[f32], &[&Matrix]) -> Vec<u32>)) {
-    for isa in available().iter().filter(|isa| **isa != Isa::Scalar) {
-        check(&|_, x, weights| modelling(*isa, || product_in_parts(1, x, weights)));
-    }
-    if available().contains(&Isa::Amx) && Isa::Amx.permitted() {
-        check(&product_in_parts);
-    }
-}
-
-#[test]
-fn products_in_parts_are_as_exact_as_floats() {
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        // Past a span of columns, and within a step.
-        for (rows, cols) in [(21, 1070), (33, 7)] {
-            let m = matrix(dtype, rows, cols);
-            let x: Vec<f32> = (0..3 * cols).map(number).collect();
-            with_tiles(|product| {
-                let out = product(2, &x, &[&m]);
-                for (t, x) in x.chunks_exact(cols).enumerate() {
-                    for i in 0..rows {
-                        let mut w = vec![0.0; cols];
-                        dequantize_row(Isa::Scalar, &m, i, &mut w);
-                        let terms = x.iter().zip(&w).map(|(x, w)| *x as f64 * *w as f64);
-                        let size: f64 = terms.clone().map(f64::abs).sum();
-                        let got = f32::from_bits(out[t * rows + i]) as f64;
-                        assert!((got - terms.sum::<f64>()).abs() < 1e-6 * size, "{dtype:?} {i} {t}");
-                    }
-                }
-            });
-        }
-    }
-}
-
-#[test]
-fn tiles_threads_and_company_change_no_bit_of_products_in_parts() {
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        for (cols, rows_a, rows_b) in [(15, 7, 20), (96, 150, 1)] {
-            let (a, b) = (matrix(dtype, rows_a, cols), matrix(dtype, rows_b, cols));
-            let (weights, stride) = ([&a, &b], rows_a + rows_b);
-            let x: Vec<f32> = (0..40 * cols).map(number).collect();
-            let first = std::cell::RefCell::new(Vec::new());
-            with_tiles(|product| {
-                if first.borrow().is_empty() {
-                    first.replace(product(1, &x, &weights));
-                }
-                let all = first.borrow();
-                for threads in [1, 3] {
-                    assert_eq!(*all, product(threads, &x, &weights), "{dtype:?}, {cols}, {threads}");
-                }
-                for (start, count) in [(0, 1), (17, 1), (5, 30)] {
-                    let some = product(2, &x[start * cols..(start + count) * cols], &weights);
-                    assert_eq!(
-                        some,
-                        all[start * stride..(start + count) * stride],
-                        "{dtype:?}, {cols}, {count}"
-                    );
-                }
-            });
-        }
-    }
-}
-
-/// More tokens than a task's sums are for.
-#[test]
-fn many_rows_have_the_bits_of_a_few_in_parts() {
-    let m = matrix(DType::F16, 40, 64);
-    let x: Vec<f32> = (0..600 * 64).map(number).collect();
-    if available().contains(&Isa::Amx) && Isa::Amx.permitted() {
-        let all = product_in_parts(2, &x, &[&m]);
-        let last = product_in_parts(1, &x[590 * 64..], &[&m]);
-        assert_eq!(all[590 * 40..], last);
     }
 }

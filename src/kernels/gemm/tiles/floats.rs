@@ -10,10 +10,10 @@
 //! `PATHS`.
 
 pub(crate) use super::SIDE;
-use super::{columns, in_groups, write};
-use crate::kernels::gemm::dense::EachRow;
-use crate::kernels::gemm::driver::{self, Scratch};
-use crate::kernels::pool::buffer::{Line, grown};
+use super::{columns, write};
+use crate::kernels::gemm::dense::whole::EachRow;
+use crate::kernels::gemm::driver::{self, Scratch, in_groups};
+use crate::kernels::pool::buffer::{Line, bytes_of, grown};
 use crate::kernels::simd::amx::{Set, Tiles, in_parts};
 use crate::kernels::simd::lanes::{BF16, Element, F16, F32, Real};
 use crate::kernels::{DType, Pool};
@@ -49,7 +49,7 @@ pub(crate) unsafe fn arrange<'a>(
     row: &EachRow,
 ) -> Split<'a> {
     let each = cols.div_ceil(COLUMNS) * LEFT;
-    let lines = in_groups(pool, (tokens, tokens * cols), each, lines, &|group, out| {
+    let lines = in_groups(pool, (tokens, tokens * cols), (SIDE, each), lines, &|group, out| {
         for t in 0..SIDE.min(tokens - group * SIDE) {
             // SAFETY: the caller's promise.
             row(group * SIDE + t, &mut |row| unsafe { left_row(row, t, out) });
@@ -117,13 +117,6 @@ unsafe fn two<S: Set, E: Element>(from: &[u8]) -> [S::Lanes; 2] {
         padded[..from.len()].copy_from_slice(from);
         [E::load::<S::Lanes>(padded.as_ptr()), E::load::<S::Lanes>(padded[SIDE * E::BYTES..].as_ptr())]
     }
-}
-
-/// The bytes of floats.
-#[inline(always)]
-pub(crate) fn bytes_of(x: &[f32]) -> &[u8] {
-    // SAFETY: floats are four bytes without gaps.
-    unsafe { std::slice::from_raw_parts(x.as_ptr().cast(), size_of_val(x)) }
 }
 
 /// Writes row `t` of left tiles: of each step of columns the parts.

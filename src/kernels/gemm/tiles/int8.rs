@@ -4,9 +4,9 @@
 //! tokens, a right tile is 64 columns of a panel, and a row of sums is the outputs of a token.
 
 use super::sweep::{self, At, Kind, Tile};
-use super::{DEPTH, LINES, SIDE, STEP, in_groups, multiply_sides};
+use super::{DEPTH, LINES, SIDE, STEP, multiply_sides};
 use crate::kernels::Pool;
-use crate::kernels::gemm::driver::Scratch;
+use crate::kernels::gemm::driver::{Scratch, in_groups};
 use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
 use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::simd::amx::Set;
@@ -20,7 +20,7 @@ const AHEAD: usize = 4 * 1024;
 /// and columns have unspecified contents.
 pub(crate) fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
-    in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| {
+    in_groups(pool, (x.rows.len(), x.values.len()), (SIDE, each), lines, &|group, out| {
         for t in 0..SIDE.min(x.rows.len() - group * SIDE) {
             let row = x.row(group * SIDE + t).as_chunks::<DEPTH>().0;
             for (line, values) in out[t..].iter_mut().step_by(SIDE).zip(row) {

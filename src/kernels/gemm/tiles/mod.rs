@@ -43,11 +43,10 @@ mod supers;
 mod sweep;
 pub(super) mod ternary;
 
-use crate::kernels::gemm::blocks::SharedOut;
-use crate::kernels::gemm::driver;
+use crate::kernels::gemm::driver::{self, in_groups};
 use crate::kernels::gemm::formats::super_blocks::with_super;
 use crate::kernels::gemm::quantized::{Scratch, Task};
-use crate::kernels::pool::buffer::{Line, floats, grown};
+use crate::kernels::pool::buffer::{Line, floats};
 use crate::kernels::rows::quantize_blocks::BlockActivations;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::simd::amx::Configured;
@@ -119,31 +118,6 @@ pub(super) fn depth(block: usize) -> usize {
     if block == 32 { blocks::DEPTH } else { DEPTH }
 }
 
-/// Number of activations below which waking other threads takes longer than arranging them.
-const SMALL: usize = 1 << 17;
-
-/// Calls `one` for each sixteen tokens, with `each` lines of `lines`, and returns all lines. The tokens have `values`
-/// activations in all.
-fn in_groups<'a>(
-    pool: &Pool,
-    (tokens, values): (usize, usize),
-    each: usize,
-    lines: &'a mut Vec<Line>,
-    one: &(dyn Fn(usize, &mut [Line]) + Sync),
-) -> &'a [Line] {
-    let groups = tokens.div_ceil(SIDE);
-    let lines = grown(lines, groups * each);
-    let shared = SharedOut::new(lines);
-    // SAFETY: each task has lines of its own.
-    let one = |group: usize| one(group, unsafe { shared.slice(group * each..(group + 1) * each) });
-    if values < SMALL {
-        (0..groups).for_each(one)
-    } else {
-        pool.run(groups, &one)
-    }
-    lines
-}
-
 /// Arranges activations in the order of tiles.
 ///
 /// # Safety
@@ -151,7 +125,7 @@ fn in_groups<'a>(
 pub(super) unsafe fn arrange<'a>(pool: &Pool, x: &BlockActivations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = if x.block == 32 { blocks::lines_of_group(x) } else { supers::lines_of_group(x) };
     // SAFETY: the caller's promise.
-    in_groups(pool, (x.tokens(), x.values.len()), each, lines, &|group, out| unsafe {
+    in_groups(pool, (x.tokens(), x.values.len()), (SIDE, each), lines, &|group, out| unsafe {
         arranged(x, group, out)
     })
 }

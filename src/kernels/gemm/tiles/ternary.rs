@@ -4,8 +4,8 @@
 //! activations are arranged in that order.
 
 use super::sweep::{self, At, Kind, Tile};
-use super::{LINES, SIDE, STEP, halves, in_groups, in_steps, multiply_sides};
-use crate::kernels::gemm::driver::Scratch;
+use super::{LINES, SIDE, STEP, halves, in_steps, multiply_sides};
+use crate::kernels::gemm::driver::{Scratch, in_groups};
 use crate::kernels::gemm::formats::{thirds, twos};
 use crate::kernels::gemm::tokens::{Activations, Task, Tokens};
 use crate::kernels::pool::buffer::{Line, floats};
@@ -27,7 +27,7 @@ const BYTES: usize = STEP / 4;
 pub(crate) unsafe fn arrange<'a>(pool: &Pool, x: &Activations, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let each = x.cols.div_ceil(STEP) * LINES;
     // SAFETY: the caller's promise.
-    in_groups(pool, (x.rows.len(), x.values.len()), each, lines, &|group, out| unsafe {
+    in_groups(pool, (x.rows.len(), x.values.len()), (SIDE, each), lines, &|group, out| unsafe {
         arranged(x, group, out)
     })
 }
