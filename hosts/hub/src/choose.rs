@@ -216,6 +216,14 @@ pub fn is_model(name: &str) -> bool {
         && Split::of(name).part == 1
 }
 
+/// The names of all files of the model that begins with the file of this name.
+pub fn parts_of(name: &str) -> Vec<String> {
+    match ends_with(name, GGUF).then(|| Split::of(name)) {
+        Some(split) if split.parts > 1 => (1..=split.parts).map(|part| split.name(part)).collect(),
+        _ => vec![name.to_owned()],
+    }
+}
+
 /// Whether a model's name ends with the type, as a word.
 fn has_type(name: &str, kind: &str) -> bool {
     let stem = Split::of(name).stem;

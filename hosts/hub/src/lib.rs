@@ -30,7 +30,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use choose::{is_model, without_gguf};
+pub use choose::{is_model, parts_of, without_gguf};
 pub use error::Error;
 pub use naming::fields_as_options;
 pub use outside::{Hosts, Outside};

@@ -39,9 +39,8 @@ impl Files {
         let Some(about) = path.and_then(|path| fs::metadata(path).ok()) else {
             return Self { bytes: 0, written: seconds(SystemTime::now()) };
         };
-        let own = if about.is_dir() { path.map_or(0, weights_in) } else { about.len() };
-        let part = pictures.and_then(|path| fs::metadata(path).ok()).map_or(0, |about| about.len());
-        let bytes = own.saturating_add(part);
+        let own = path.map_or(0, if about.is_dir() { weights_in } else { parts_of });
+        let bytes = own.saturating_add(pictures.map_or(0, length));
         Self { bytes, written: seconds(about.modified().unwrap_or(UNIX_EPOCH)) }
     }
 }
@@ -49,9 +48,18 @@ impl Files {
 fn weights_in(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let weights = files.filter(|file| file.path().extension().is_some_and(|end| end == "safetensors"));
-    weights
-        .filter_map(|file| fs::metadata(file.path()).ok())
-        .fold(0, |sum, about| about.len().saturating_add(sum))
+    weights.map(|file| length(&file.path())).fold(0, u64::saturating_add)
+}
+
+/// The bytes of all files of a model that begins with this one.
+fn parts_of(first: &Path) -> u64 {
+    let name = first.file_name().unwrap_or_default().to_string_lossy();
+    let parts = bn_hub::parts_of(&name).into_iter();
+    parts.map(|part| length(&first.with_file_name(part))).fold(0, u64::saturating_add)
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |about| about.len())
 }
 
 /// The list of models, and its source.
@@ -246,7 +254,7 @@ fn is_elsewhere(path: &str) -> bool {
 fn may_be(path: &Path, config: &str) -> bool {
     let head = || {
         let mut head = [0; 8];
-        let mut file = fs::File::open(path).ok().filter(|_| path.is_file())?;
+        let mut file = path.is_file().then(|| fs::File::open(path).ok())??;
         file.read_exact(&mut head).ok().map(|()| head)
     };
     path.to_str().is_some_and(is_elsewhere)
@@ -329,7 +337,8 @@ mod tests {
         fs::create_dir_all(path.join("empty")).unwrap();
         let mut list = list(path.to_str().unwrap()).unwrap();
         assert_eq!(names(&list), ["E", "b", "d-00001-of-00002"]);
-        assert_eq!(list.models[1].files.bytes, 10);
+        // With the part that sees, and with both parts of the model.
+        assert_eq!(list.models.iter().map(|model| model.files.bytes).collect::<Vec<_>>(), [5, 10, 10]);
         assert_eq!(list.models.iter().map(|model| model.sees).collect::<Vec<_>>(), [false, true, false]);
         fs::create_dir_all(path.join("c")).unwrap();
         fs::write(path.join("c/config.json"), "{}").unwrap();
@@ -359,6 +368,8 @@ mod tests {
         fs::write(path.join("junk"), "junk and so on").unwrap();
         fs::write(path.join("short"), "GGUF").unwrap();
         fs::write(path.join("config.json"), "{}").unwrap();
+        #[cfg(unix)]
+        assert!(std::process::Command::new("mkfifo").arg(path.join("pipe")).status().unwrap().success());
         let at = |name: &str| format!("{}/{name}", path.display());
         for (item, expected) in [
             (at("good"), true),
@@ -368,6 +379,8 @@ mod tests {
             (at("junk"), false),
             (at("short"), false),
             (at("none"), false),
+            // It is not opened, which would wait for a writer.
+            (at("pipe"), false),
             (format!("{};draft-model={}", at("good"), at("junk")), false),
             (format!("{};drafter={}", at("good"), at("good")), true),
             (format!("{};drafter={}", at("good"), at("junk")), false),
