@@ -1,10 +1,10 @@
 //! Attention of a whole text in both directions, over rows of q, k and v in memory, without a cache, block by block
 //! (Dao et al. 2022, "FlashAttention").
 //!
-//! Blocks of positions, and tiles of rows, begin at multiples of their sizes from the text's first row. A row's largest
-//! score, sum of weights and sums of values change from block to block, in the order of blocks; what an `Arithmetic`
-//! adds up within a block has an order of its own. So a row's bits depend on nothing but its text (invariant 3), and are
-//! the same with every instruction set but `Isa::Amx`, whose arithmetic is another.
+//! Before a row's sums take a block, they are scaled to the largest score so far (Milakov and Gimelshein 2018, "Online
+//! normalizer calculation for softmax"). Blocks, and tiles of rows, begin at multiples of their sizes, counted from the
+//! text's first row. Positions of a block that a row does not see add zeros. So a row's bits depend on nothing but its
+//! text (invariant 3). All instruction sets add up in one order but `Isa::Amx`, which has another.
 
 mod lanes;
 #[cfg(test)]

@@ -1,9 +1,4 @@
 //! Attention of a whole text on matrix tiles, with q, k, v and weights cut into parts of bf16 (`gemm::tiles::floats`).
-//!
-//! Rows see the text's positions in blocks, from the first that has one that they see. Before a row's sums take a
-//! block, they are scaled to the largest score so far (Milakov and Gimelshein 2018, "Online normalizer calculation
-//! for softmax"; Dao et al. 2022, "FlashAttention"). Blocks and tiles begin at multiples of their sizes, counted from
-//! the text's first row, so that a row's bits depend on nothing but its text (invariant 3).
 
 use super::{Arithmetic, LANES, Layout, Scratch, Text, attended, sum_lines};
 use crate::kernels::gemm::tiles::floats::{COLUMNS, LEFT, PARTS, left, multiply, right, zero};
