@@ -106,6 +106,12 @@ impl KnownPictures {
         hash.finish()
     }
 
+    /// The number of pictures that requests or a tower hold.
+    #[cfg(test)]
+    pub(crate) fn living(&self) -> usize {
+        self.living.lock().values().filter(|picture| picture.strong_count() > 0).count()
+    }
+
     /// The picture of a living request with this hash.
     pub(crate) fn find(&self, hash: u64) -> Option<Arc<Picture>> {
         self.living.lock().get(&hash)?.upgrade()

@@ -361,7 +361,7 @@ impl Host {
             FinishReason::Embedding => "ended: Embedding",
         };
         self.tally.count(why);
-        let whole = [super::request::ids(&asked.params), &asked.tokens].concat();
+        let whole = [&super::pictures::own(&asked.params)[..], &asked.tokens].concat();
         self.remember(whole);
     }
 

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 94] = [
+const KINDS: [&str; 99] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -105,6 +105,11 @@ const KINDS: [&str; 94] = [
     "replicas that died beside others",
     "statistics",
     "spurious wake-ups",
+    "requests with pictures",
+    "refused: misplaced pictures",
+    "steps of the tower",
+    "acts during a step of the tower",
+    "steps of the tower that failed",
 ];
 
 impl Tally {
