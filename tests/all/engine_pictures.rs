@@ -218,6 +218,60 @@ fn prefixes_with_pictures_outlive_the_engine() {
     assert_ne!(answer, wanted(12)[2]);
 }
 
+/// A conversation goes on in another engine, where the hashes of pictures have another key.
+#[test]
+fn sessions_with_pictures_go_on_elsewhere() {
+    // Rotations apart from positions and states; neither; pictures that run in one step.
+    for model in ["qwen35", "mistral3", "gemma3"] {
+        let case = case_of(model);
+        let folder = talking(&case);
+        let open = |tokens| {
+            engine(&folder.path(), |config| {
+                (config.kv_type, config.context_length, config.picture_tokens) = (KvType::F32, 128, tokens);
+            })
+        };
+        let session = |request| RequestParams { session: Some("chat".into()), ..request };
+        let [mut first, second] = [0, 1].map(|n| requests(&case).swap_remove(n));
+        first.sampling.logit_bias = case.controls.iter().map(|(_, id)| (*id, -100.0)).collect();
+        let here = open(4096);
+        let answer = ask(&here, session(first.clone()));
+        let saved = here.save_session("chat").unwrap();
+        assert_eq!(here.session_size("chat").unwrap(), saved.len(), "{model}");
+        let ids = |request: &RequestParams| match &request.prompt {
+            Prompt::Tokens(ids) => ids.to_vec(),
+            _ => unreachable!(),
+        };
+        let turn = [ids(&first), answer.tokens.clone(), ids(&second)].concat();
+        let turn = |pictures: &[Picture<'static>]| RequestParams {
+            prompt: Prompt::Tokens(turn.clone().into()),
+            pictures: [pictures, &second.pictures].concat(),
+            ..second.clone()
+        };
+        let there = open(4096);
+        there.restore_session("chat", &saved).unwrap();
+        assert!(there.save_session("chat").unwrap() == saved, "{model}");
+        // The same sizes and other pixels.
+        let others: Vec<_> = case.sequences[0].pictures.iter().map(|size| picture(*size, 99)).collect();
+        for (pictures, same) in [(&others, false), (&first.pictures, true)] {
+            let want = outcome(&ask(&open(4096), turn(pictures)));
+            for engine in [&there, &here] {
+                let got = ask(engine, turn(pictures));
+                assert_eq!(outcome(&got), want, "{model}");
+                // The last token was never run.
+                let known = answer.usage.prompt_tokens + answer.tokens.len() as u32 - 1;
+                assert_eq!(got.usage.cached_tokens == known, same, "{model}: {:?}", got.usage);
+            }
+        }
+        // Fewer soft tokens change the sizes of Qwen's pictures alone.
+        let others = if model == "qwen35" { &[16, 0][..] } else { &[0] };
+        for tokens in others.iter().copied() {
+            let error = open(tokens).restore_session("chat", &saved).unwrap_err();
+            assert_eq!(error.status, Status::InvalidArgument);
+            assert!(error.message.contains("the session has pictures that"), "{model}: {error}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_seen_is_refused_in_words() {
     let engine = engine_of(|_| ());

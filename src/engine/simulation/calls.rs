@@ -23,8 +23,14 @@ pub enum Call {
     Drop(Receiver<Result<()>>),
     Save(Receiver<Result<Vec<u8>>>),
     Size(Receiver<Result<usize>>),
-    Restore(Receiver<Result<()>>),
+    /// `true`: of a session with pictures.
+    Restore(Receiver<Result<()>>, bool),
     Clear(Receiver<Result<()>>),
+}
+
+/// Whether a saved session has pictures.
+fn seen_in(saved: &[u8]) -> bool {
+    session_file::pictures(saved) > 0
 }
 
 impl Host {
@@ -239,10 +245,11 @@ impl Host {
             3 => (home, engine.ask(home, |core| core.session_size(name)).map(Call::Size)),
             4 | 5 if !self.saved.is_empty() => {
                 let bytes = self.rng.pick(&self.saved).clone();
+                let seen = seen_in(&bytes);
                 let restore = move |core: &mut crate::engine::core::Core| {
                     core.restore_session(name, session_file::unseal(&bytes)?)
                 };
-                (home, engine.ask(home, restore).map(Call::Restore))
+                (home, engine.ask(home, restore).map(|answer| Call::Restore(answer, seen)))
             }
             6 if self.rng.one_in(3) => {
                 let clear = |core: &mut crate::engine::core::Core| {
@@ -287,8 +294,10 @@ impl Host {
                     let what = if self.found(answer) { "sessions dropped" } else { "sessions not found" };
                     self.tally.count(what);
                 }
-                Call::Restore(answer) => {
-                    let what = if self.found(answer) { "sessions restored" } else { "sessions not found" };
+                Call::Restore(answer, seen) => {
+                    let found = self.found(answer);
+                    self.tally.more("sessions with pictures restored", u64::from(found && seen));
+                    let what = if found { "sessions restored" } else { "sessions not found" };
                     self.tally.count(what);
                 }
                 Call::Clear(answer) => {
@@ -299,6 +308,7 @@ impl Host {
                 Call::Save(answer) => {
                     let Some(mut bytes) = self.answer(answer) else { continue };
                     session_file::seal(&mut bytes);
+                    self.tally.more("sessions with pictures saved", seen_in(&bytes).into());
                     if self.saved.len() == 4 {
                         self.saved.remove(0);
                     }
@@ -326,7 +336,6 @@ impl Host {
         let right = match error.status {
             Status::NotFound | Status::Busy | Status::MemoryLimit => true,
             Status::OutOfMemory => refusals::count() > 0,
-            Status::Unsupported => error.message.contains("a session with pictures"),
             _ => fault,
         };
         assert!(right, "{:?}: {error}", error.status);

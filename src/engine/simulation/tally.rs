@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 99] = [
+const KINDS: [&str; 101] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -94,6 +94,8 @@ const KINDS: [&str; 99] = [
     "sessions dropped",
     "sessions saved",
     "sessions restored",
+    "sessions with pictures saved",
+    "sessions with pictures restored",
     "sessions not found",
     "caches cleared",
     "events of the cache",
