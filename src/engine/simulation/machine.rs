@@ -105,6 +105,7 @@ impl Model for Machine {
         if host.borrow_mut().fails("draft passes that failed") {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
+        host.borrow_mut().note_rotations(batch, memory);
         self.echo.forward(ops, &pictures::read(batch), memory, &mut || false, out)?;
         if let Some(wrong) = Recurrent::draft(batch, before, memory, &mut out.hidden)? {
             host.borrow_mut().broken.get_or_insert(wrong);
@@ -125,6 +126,7 @@ impl Model for Machine {
         out: &mut Outputs,
     ) -> Result<()> {
         let host = host();
+        host.borrow_mut().check_rotations(batch, memory);
         let fault = host.borrow_mut().pass(batch);
         let read = pictures::read(batch);
         let struck = || host.borrow_mut().struck(fault, batch);

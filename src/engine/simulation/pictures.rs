@@ -1,6 +1,7 @@
 //! Pictures of a world: a real tower, whose steps take time and fail, and what the echo model reads of its vectors. It
 //! reads a letter for each, so a wrong vector, or the K and V of another picture, changes the output.
 
+use super::host::Host;
 use super::machine;
 use crate::base::{Error, Result, Status};
 use crate::engine::api::{Picture, Prompt, RequestParams};
@@ -116,6 +117,40 @@ pub fn ids(params: &RequestParams) -> Vec<u32> {
 
 pub fn seen(params: &RequestParams) -> Vec<u32> {
     spread(params, |picture, all| all.extend(read_of(picture)))
+}
+
+/// The block and the position of each row, and what it is rotated by.
+fn rotations<'a>(
+    batch: &'a RaggedBatch,
+    memory: &dyn Memory,
+) -> impl Iterator<Item = ((u32, u32), [u32; 3])> + use<'a> {
+    let size = memory.layout().kv.block_size as u32;
+    batch.seqs.iter().flat_map(move |seq| {
+        (seq.row..seq.row + seq.rows).map(move |row| {
+            let at = batch.positions[row as usize];
+            let block = batch.block_tables[(seq.table + at / size) as usize];
+            ((block, at), batch.rotations.get(row as usize).map_or([at; 3], |own| *own))
+        })
+    })
+}
+
+impl Host {
+    /// Notes what drafted rows are rotated by.
+    pub fn note_rotations(&mut self, batch: &RaggedBatch, memory: &dyn Memory) {
+        self.rotations.extend(rotations(batch, memory));
+    }
+
+    /// Checks that the model's pass rotates drafted rows as the block that drafted did.
+    pub fn check_rotations(&mut self, batch: &RaggedBatch, memory: &dyn Memory) {
+        for (place, rotation) in rotations(batch, memory) {
+            let Some(drafted) = self.rotations.get(&place) else { continue };
+            self.tally.more("drafts rotated apart from positions", u64::from(rotation[0] != place.1));
+            if *drafted != rotation {
+                let wrong = format!("a draft at {place:?} is rotated by {drafted:?} instead of {rotation:?}");
+                self.broken.get_or_insert(wrong);
+            }
+        }
+    }
 }
 
 /// Returns whether the prompt has more or fewer places than pictures.

@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 101] = [
+const KINDS: [&str; 102] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -75,6 +75,7 @@ const KINDS: [&str; 101] = [
     "tokens drafted",
     "drafts that stood",
     "draft passes that failed",
+    "drafts rotated apart from positions",
     "draft passes through states",
     "draft passes of several through states",
     "pauses",
