@@ -135,6 +135,11 @@ fn rotations<'a>(
 }
 
 impl Host {
+    /// Number of pictures that requests or a tower hold.
+    pub fn living_pictures(&self) -> usize {
+        self.shared.eyes.as_ref().map_or(0, |eyes| eyes.known.living())
+    }
+
     /// Notes what drafted rows are rotated by.
     pub fn note_rotations(&mut self, batch: &RaggedBatch, memory: &dyn Memory) {
         self.rotations.extend(rotations(batch, memory));

@@ -398,8 +398,7 @@ impl World {
         host.tally.more("rests beside the unread", unread.into());
         let failed = host.shared.hub.usage().outcomes[FinishReason::Failed as usize];
         assert!(!all || failed >= host.hits, "{failed} failed by {} faults", host.hits);
-        let living = host.shared.eyes.as_ref().map_or(0, |eyes| eyes.known.living());
-        let unfinished = host.shared.hub.usage().unfinished;
+        let (living, unfinished) = (host.living_pictures(), host.shared.hub.usage().unfinished);
         assert!(!all || unfinished > 0 || living == 0, "{living} pictures of no request");
     }
 
@@ -443,8 +442,7 @@ impl World {
         let mut host = self.host();
         while host.serve() {}
         assert!(host.asked.is_empty(), "{:?} have no end", host.asked);
-        let living = host.shared.eyes.as_ref().map_or(0, |eyes| eyes.known.living());
-        assert_eq!(living, 0, "pictures outlive their requests");
+        assert_eq!(host.living_pictures(), 0, "pictures outlive their requests");
         let usage = host.shared.hub.usage();
         assert_eq!((usage.unreleased, usage.unfinished, usage.reserved), (0, 0, 0));
         let status =
@@ -545,6 +543,7 @@ impl World {
             }
         }
         host.engine.destroy().unwrap();
+        assert_eq!(host.living_pictures(), 0, "pictures outlive the engine");
         host.tally.count("worlds destroyed");
     }
 
