@@ -1,7 +1,8 @@
-//! Errors, ids, shared bytes, the clock, the operating system and the loom shim. Everything may import this layer.
+//! Errors, ids, shared bytes, digests, the clock, the operating system and the loom shim. Everything may import this layer.
 
 pub mod bytes;
 pub mod clock;
+pub mod digest;
 pub mod error;
 pub mod fork;
 pub mod log;

@@ -1,5 +1,6 @@
 //! The contents of a text's positions, as ids that the prefix cache hashes and compares.
 
+use crate::base::digest::Digest;
 use xxhash_rust::xxh64::xxh64;
 
 /// A token, whose id it is, or a given vector, whose id is at least 2^32.
@@ -31,6 +32,22 @@ impl ContentId {
             Some(token) => each(&token.to_le_bytes()),
             None => each(&self.0.to_le_bytes()),
         }
+    }
+}
+
+/// Positions that have vectors `first ..` of a picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PictureSpan {
+    pub at: u32,
+    pub count: u32,
+    pub first: u32,
+    pub digest: Digest,
+}
+
+impl PictureSpan {
+    /// What they are known by where the picture has this hash.
+    pub fn contents(&self, picture: u64) -> impl Iterator<Item = ContentId> {
+        (self.first..self.first + self.count).map(move |index| ContentId::of_vector(picture, index))
     }
 }
 

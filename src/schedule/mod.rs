@@ -33,7 +33,8 @@ pub use slots::State;
 pub use states::Save;
 pub use step_time::{StepCost, StepTime, Work};
 
-use crate::cache::ContentId;
+use crate::base::Result;
+use crate::cache::{ContentId, PictureSpan};
 use slots::SequenceSlots;
 use std::ops::Range;
 
@@ -138,6 +139,11 @@ pub trait Tokens {
     /// sides of the beginning of `position`. Neither a chunk nor a cached prefix ends there.
     fn undivided(&self, _seq: SeqId, _position: u32) -> Option<Range<u32>> {
         None
+    }
+
+    /// The pictures among the first `positions` positions, in order.
+    fn pictures(&self, _seq: SeqId, _positions: u32) -> Result<Vec<PictureSpan>> {
+        Ok(Vec::new())
     }
 }
 

@@ -6,12 +6,14 @@
 
 use super::{Scheduler, SeqId, Tokens};
 use crate::base::{Error, Result, Status, reserve, reserved};
-use crate::cache::{BlockTable, ContentId, Found, NONE, Snapshot, TreePosition, chain};
+use crate::cache::{BlockTable, ContentId, Found, NONE, PictureSpan, Snapshot, TreePosition, chain};
 use std::collections::HashMap;
 
 /// A prefix whose blocks are held.
 pub struct Session {
     pub contents: Vec<ContentId>,
+    /// Those of the contents, in order.
+    pub pictures: Vec<PictureSpan>,
     pub salt: u64,
     /// Its blocks, in order of positions.
     pub table: BlockTable,
@@ -48,7 +50,8 @@ impl Scheduler {
         let mut known = Vec::new();
         reserve(&mut known, positions as usize, SESSION)?;
         known.extend((0..positions).map(|at| tokens.content(seq, at)));
-        let mut session = self.new_session(name, known, salt)?;
+        let pictures = tokens.pictures(seq, positions)?;
+        let mut session = self.new_session(name, known, pictures, salt)?;
         session.table.extend_from_slice(&self.block_table(seq)[..blocks]);
         session.state = state;
         self.cache.retain(&session.table);
@@ -83,11 +86,17 @@ impl Scheduler {
     }
 
     /// Creates a session with memory for its blocks, and reserves memory for its entry.
-    fn new_session(&mut self, name: &str, contents: Vec<ContentId>, salt: u64) -> Result<Session> {
+    fn new_session(
+        &mut self,
+        name: &str,
+        contents: Vec<ContentId>,
+        pictures: Vec<PictureSpan>,
+        salt: u64,
+    ) -> Result<Session> {
         let mut table = BlockTable::new();
         reserve(&mut table, self.blocks_for(contents.len() as u32), SESSION)?;
         reserved(self.sessions.by_name.try_reserve(1), SESSION, name.len())?;
-        Ok(Session { contents, salt, table, state: None, used: 0 })
+        Ok(Session { contents, pictures, salt, table, state: None, used: 0 })
     }
 
     /// Adds a session that holds its blocks. Drops the old session with its name, and others if it needs their room.
@@ -105,12 +114,13 @@ impl Scheduler {
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Creates a session of `contents`. `write` fills its blocks one after the other, then `write_state` its state in a
+    /// Creates a session of `contents`, with their `pictures`. `write` fills its blocks one after the other, then `write_state` its state in a
     /// model with recurrent layers. `MemoryLimit` if other sessions or running sequences leave too few of them.
     pub fn restore_session(
         &mut self,
         name: &str,
         contents: Vec<ContentId>,
+        pictures: Vec<PictureSpan>,
         salt: u64,
         write: &mut dyn FnMut(u32) -> Result<()>,
         write_state: &mut dyn FnMut(u32) -> Result<()>,
@@ -127,7 +137,7 @@ impl Scheduler {
             );
             return Err(Error::new(Status::MemoryLimit, message));
         }
-        let mut session = self.new_session(name, contents, salt)?;
+        let mut session = self.new_session(name, contents, pictures, salt)?;
         let result = self.fill(&mut session, write).and_then(|()| self.fill_state(&mut session, write_state));
         match result {
             Ok(()) => self.add_session(name, session),

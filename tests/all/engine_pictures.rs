@@ -196,6 +196,72 @@ fn drafts_change_no_answer() {
     assert!(engine.stats().drafted_tokens > 0);
 }
 
+/// A copy of the golden model with a block of multi-token prediction, a copy of its last layer.
+fn with_block() -> Copy {
+    const LAYER: &str = "model.language_model.layers.1.";
+    let folder = Copy::of_folder("towers", "qwen35");
+    let model = folder.read("model.safetensors");
+    let (header, data) = model[8..].split_at(u64::from_le_bytes(model[..8].try_into().unwrap()) as usize);
+    let (mut header, mut data): (serde_json::Value, _) =
+        (serde_json::from_slice(header).unwrap(), data.to_vec());
+    let tensors = header.as_object_mut().unwrap();
+    let own: Vec<_> = tensors
+        .iter()
+        .filter_map(|(name, of)| Some((format!("mtp.layers.0.{}", name.strip_prefix(LAYER)?), of.clone())))
+        .collect();
+    let norm = tensors[&format!("{LAYER}input_layernorm.weight")].clone();
+    let norms = ["norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"];
+    let norms = norms.map(|name| (format!("mtp.{name}.weight"), norm.clone()));
+    // Two matrices one after the other, with as many elements.
+    let join = json!({"dtype": "BF16", "shape": [40, 80], "data_offsets": [0, 6400]});
+    for (name, mut tensor) in own.into_iter().chain(norms).chain([("mtp.fc.weight".to_owned(), join)]) {
+        let [from, to] = [0, 1].map(|end| tensor["data_offsets"][end].as_u64().unwrap() as usize);
+        tensor["data_offsets"] = json!([data.len(), data.len() + to - from]);
+        data.extend_from_within(from..to);
+        tensors.insert(name, tensor);
+    }
+    let header = header.to_string();
+    folder
+        .put("model.safetensors", [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &data].concat());
+    folder.config(|config| config["text_config"]["mtp_num_hidden_layers"] = 1.into());
+    folder
+}
+
+/// Drafts of the model's own block, behind pictures too.
+#[test]
+fn drafts_of_a_block_change_no_answer() {
+    let folder = with_block();
+    let open = |mtp| {
+        let options = LoadOptions { mtp, ..Default::default() };
+        let loaded = load_source(&Source::File(folder.path()), &options, 1).unwrap().loaded;
+        create(EngineConfig {
+            model: Some(loaded),
+            kv_type: KvType::F32,
+            context_length: 128,
+            max_batch_size: 8,
+            draft_always: mtp,
+            ..Default::default()
+        })
+        .unwrap()
+    };
+    // Answers of two tokens, so that drafts are often accepted.
+    let requests = || {
+        requests(&golden()).into_iter().map(|mut request| {
+            request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
+            RequestParams { max_new_tokens: 40, ..request }
+        })
+    };
+    let answers = |engine: &Engine| {
+        let ids = engine.submit(requests().collect()).unwrap();
+        let answers = collect(engine, ids.len());
+        ids.iter().map(|id| outcome(&answers[id])).collect::<Vec<_>>()
+    };
+    let (plain, drafting) = (open(false), open(true));
+    assert_eq!(answers(&drafting), answers(&plain));
+    let stats = drafting.stats();
+    assert!(stats.accepted_tokens > 0 && stats.accepted_tokens < stats.drafted_tokens, "{stats:?}");
+}
+
 #[test]
 fn prefixes_with_pictures_outlive_the_engine() {
     let folder = Temporary::new();
@@ -216,6 +282,60 @@ fn prefixes_with_pictures_outlive_the_engine() {
     let answer = outcome(&ask(&other, RequestParams { cache: false, ..request() }));
     assert_eq!(outcome(&ask(&other, request())), answer);
     assert_ne!(answer, wanted(12)[2]);
+}
+
+/// A conversation goes on in another engine, where the hashes of pictures have another key.
+#[test]
+fn sessions_with_pictures_go_on_elsewhere() {
+    // Rotations apart from positions and states; neither; pictures that run in one step.
+    for model in ["qwen35", "mistral3", "gemma3"] {
+        let case = case_of(model);
+        let folder = talking(&case);
+        let open = |tokens| {
+            engine(&folder.path(), |config| {
+                (config.kv_type, config.context_length, config.picture_tokens) = (KvType::F32, 128, tokens);
+            })
+        };
+        let session = |request| RequestParams { session: Some("chat".into()), ..request };
+        let [mut first, second] = [0, 1].map(|n| requests(&case).swap_remove(n));
+        first.sampling.logit_bias = case.controls.iter().map(|(_, id)| (*id, -100.0)).collect();
+        let here = open(4096);
+        let answer = ask(&here, session(first.clone()));
+        let saved = here.save_session("chat").unwrap();
+        assert_eq!(here.session_size("chat").unwrap(), saved.len(), "{model}");
+        let ids = |request: &RequestParams| match &request.prompt {
+            Prompt::Tokens(ids) => ids.to_vec(),
+            _ => unreachable!(),
+        };
+        let turn = [ids(&first), answer.tokens.clone(), ids(&second)].concat();
+        let turn = |pictures: &[Picture<'static>]| RequestParams {
+            prompt: Prompt::Tokens(turn.clone().into()),
+            pictures: [pictures, &second.pictures].concat(),
+            ..second.clone()
+        };
+        let there = open(4096);
+        there.restore_session("chat", &saved).unwrap();
+        assert!(there.save_session("chat").unwrap() == saved, "{model}");
+        // The same sizes and other pixels.
+        let others: Vec<_> = case.sequences[0].pictures.iter().map(|size| picture(*size, 99)).collect();
+        for (pictures, same) in [(&others, false), (&first.pictures, true)] {
+            let want = outcome(&ask(&open(4096), turn(pictures)));
+            for engine in [&there, &here] {
+                let got = ask(engine, turn(pictures));
+                assert_eq!(outcome(&got), want, "{model}");
+                // The last token was never run.
+                let known = answer.usage.prompt_tokens + answer.tokens.len() as u32 - 1;
+                assert_eq!(got.usage.cached_tokens == known, same, "{model}: {:?}", got.usage);
+            }
+        }
+        // Fewer soft tokens change the sizes of Qwen's pictures alone.
+        let others = if model == "qwen35" { &[16, 0][..] } else { &[0] };
+        for tokens in others.iter().copied() {
+            let error = open(tokens).restore_session("chat", &saved).unwrap_err();
+            assert_eq!(error.status, Status::InvalidArgument);
+            assert!(error.message.contains("the session has pictures that"), "{model}: {error}");
+        }
+    }
 }
 
 #[test]

@@ -136,6 +136,29 @@ fn a_block_changes_no_bit_of_the_model() {
     assert!(!without.model.drafts() && golden("qwen35").model.drafts());
 }
 
+/// A picture's vectors stand in the place of its tokens' embeddings in the block, too.
+#[test]
+fn a_block_sees_vectors_that_are_given() {
+    let model = golden("qwen35");
+    let width = model.model.facts().hidden_size;
+    let tokens: Vec<u32> = (0..30).map(|n| n * 11 % 64).collect();
+    let vectors: Vec<f32> = (0..5 * width).map(|n| (n * 37 % 101) as f32 / 50.0 - 1.0).collect();
+    // Tokens of rows with vectors do not count.
+    let draft = |token: u32, scale: f32| {
+        let mut chat = Chat::new(&model);
+        let mut batch = chat.batch(&tokens, 0);
+        batch.vector_rows = vec![7, 8, 9, 28, 29];
+        batch.vectors = vectors.iter().map(|x| x * scale).collect();
+        batch.vector_rows.iter().for_each(|row| batch.tokens[*row as usize] = token);
+        batch.states.push(StateRows { slot: SLOT, drafted: 0, saves: (0, 0) });
+        model.forward(&batch, &mut *chat.memory, &mut chat.out).unwrap();
+        chat.done = 30;
+        chat.draft(5, 0)
+    };
+    assert!(draft(60, 1.0) == draft(3, 1.0));
+    assert!(draft(60, 1.0) != draft(60, 2.0));
+}
+
 #[test]
 fn hidden_states_follow_what_is_certain() {
     let model = golden("qwen35");

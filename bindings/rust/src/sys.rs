@@ -1781,14 +1781,13 @@ unsafe extern "C" {
     /// [not from a callback]
     /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_free(engine: *mut bn_engine, name: bn_string, error: *mut bn_error) -> bn_status;
-    /// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
-    /// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Its
-    /// number of tokens is at byte 52 of the data, in 64 bits, little-endian. Writing makes a copy
-    /// for a moment, which `memory_limit_bytes` does not count.
+    /// Writes a session's tokens, keys and values, digests of its pictures, and `cache_salt`, for an
+    /// engine with the same model, `kv_type` and `kv_block_size`. The size changes when a request of
+    /// the session ends. Its number of tokens is at byte 52 of the data, in 64 bits, little-endian.
+    /// Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
     ///
     /// [not from a callback]
-    /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_UNSUPPORTED`: it has pictures; `BN_ERR_BUSY`;
-    /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+    /// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_save(engine: *mut bn_engine, name: bn_string, data: *mut u8, capacity: usize, length: *mut usize, error: *mut bn_error) -> bn_status;
     /// Makes a session from the data of `bn_session_save`, replacing one of this name. Other sessions
     /// are dropped if it needs their room. Load only what you have saved yourself: the checksum finds
@@ -1796,9 +1795,10 @@ unsafe extern "C" {
     ///
     /// [not from a callback]
     /// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
-    /// `kv_type`, `kv_block_size` or version; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than
-    /// sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`;
-    /// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+    /// `kv_type`, `kv_block_size` or version, or one with pictures that another tower has seen, or with
+    /// another `picture_tokens`; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold
+    /// together, or than requests and sessions leave now; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`;
+    /// `BN_ERR_ENGINE_DEAD`.
     pub fn bn_session_restore(engine: *mut bn_engine, name: bn_string, data: *const u8, size: usize, error: *mut bn_error) -> bn_status;
     /// Forgets every prefix in the KV cache that no request and no session uses.
     ///

@@ -157,15 +157,22 @@ class Seeing(unittest.TestCase):
             self.assertIn("--pictures", log)
             self.assertIn(words, log)
 
-    def test_sessions_with_images_are_not_saved(self):
+    def test_sessions_with_images_outlive_the_server(self):
+        asked = {"session": "shown", "messages": [user(text("one"), image_url())], "max_tokens": 8, **SURE}
         with tempfile.TemporaryDirectory() as folder:
-            server = Server(model=self.model, context=512, session_path=folder)
-            self.addCleanup(server.stop)
-            for name, parts in [("plain", [text("one")]), ("shown", [text("one"), image_url()])]:
-                server.ok("/v1/chat/completions", {"session": name, "messages": [user(*parts)], "max_tokens": 2, **SURE})
-            self.assertEqual(server.post("/v1/sessions/plain/save", {})[0], 200)
-            status, data = server.post("/v1/sessions/shown/save", {})
-            self.assertEqual((status, data["error"]["message"]), (400, "a session with pictures cannot be saved"))
+            first = Server(model=self.model, context=512, session_path=folder)
+            self.addCleanup(first.stop)
+            wanted = first.ok("/v1/chat/completions", asked)["choices"]
+            self.assertEqual(first.post("/v1/sessions/shown/save", {})[0], 200)
+            second = Server(model=self.model, context=512, session_path=folder)
+            self.addCleanup(second.stop)
+            self.assertEqual(second.post("/v1/sessions/shown/restore", {})[0], 200)
+            self.assertEqual(second.ok("/v1/chat/completions", asked)["choices"], wanted)
+            other = Server(model=self.model, context=512, session_path=folder, picture_tokens=16)
+            self.addCleanup(other.stop)
+            status, data = other.post("/v1/sessions/shown/restore", {})
+            self.assertEqual(status, 400)
+            self.assertIn("the session has pictures that another tower has seen", data["error"]["message"])
 
     def test_bodies_are_bounded(self):
         server = Server(model=self.model, context=512, max_body=4096)

@@ -132,13 +132,17 @@ impl Core {
     fn draft_pass(&mut self, plan: &Plan, offers: &mut [Offer], pass: u32) -> Result<bool> {
         let Self { number, drafting, backend, memory, scheduler, shared, sequences, .. } = self;
         let Some(drafter) = &mut drafting.model else { return Ok(false) };
+        let by_grid = shared.eyes.as_ref().is_some_and(|eyes| eyes.sight.by_grid);
         drafter.begin(scheduler.draft_rows(plan) as usize);
         for offer in offers.iter_mut().filter(|offer| offer.depth > pass) {
             let entry = plan.entries[offer.at];
             let Some(sequence) = sequences.get(entry.seq) else { continue };
+            let last = entry.start + pass;
+            let rotation = sequence.pictures.as_ref().map_or([last; 3], |pictures| pictures.rotation(last));
             let wanted = Wanted {
                 table: scheduler.block_table(entry.seq),
-                last: entry.start + pass,
+                last,
+                rotation: by_grid.then_some(rotation),
                 pass,
                 state: scheduler.state_slot(entry.seq),
                 token: &|position| sequence.token_or_draft(position as usize),

@@ -1,7 +1,7 @@
 //! The live sequences of an engine thread.
 
 use crate::base::{Result, reserve};
-use crate::cache::ContentId;
+use crate::cache::{ContentId, PictureSpan};
 use crate::engine::hub::ids::RequestId;
 use crate::engine::request::sequence::Sequence;
 use crate::schedule::{SeqId, Tokens};
@@ -112,5 +112,10 @@ impl Tokens for Sequences {
 
     fn undivided(&self, seq: SeqId, position: u32) -> Option<Range<u32>> {
         self.get(seq)?.undivided(position)
+    }
+
+    fn pictures(&self, seq: SeqId, positions: u32) -> Result<Vec<PictureSpan>> {
+        let pictures = self.get(seq).and_then(|sequence| sequence.pictures.as_ref());
+        pictures.map_or(Ok(Vec::new()), |pictures| pictures.spans(positions))
     }
 }

@@ -1,7 +1,7 @@
 //! Sessions: kept when their request ends, saved and restored for hosts that ask.
 
 use super::session_file;
-use super::session_file::Shape;
+use super::session_file::{Saved, Seen, Shape};
 use super::*;
 use crate::ops::StateRows;
 use std::cell::RefCell;
@@ -42,16 +42,22 @@ impl Core {
     pub(crate) fn session_size(&mut self, name: &str) -> Result<usize> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
-        Ok(session_file::size(&shape, session.contents.len()))
+        Ok(session_file::size(&shape, session.contents.len(), session.pictures.len()))
     }
 
     /// Encodes a session, for `session_file::seal`.
     pub(crate) fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
+        let maker = if session.pictures.is_empty() {
+            0
+        } else {
+            self.shared.eyes.as_ref().map_or(0, |eyes| eyes.known.maker)
+        };
+        let pictures = Seen { maker, spans: &session.pictures };
         let read =
             &mut |index: usize, out: &mut Vec<u8>| self.memory.read(Unit::Block, session.table[index], out);
-        let mut out = session_file::encode(&shape, &session.contents, session.salt, read)?;
+        let mut out = session_file::encode(&shape, &session.contents, pictures, session.salt, read)?;
         session.state.map_or(Ok(()), |state| self.memory.read(Unit::State, state, &mut out))?;
         Ok(out)
     }
@@ -60,7 +66,8 @@ impl Core {
     pub(crate) fn restore_session(&mut self, name: &str, content: &[u8]) -> Result<()> {
         let shape = self.shape()?;
         let vocab = self.shared.loaded.model.facts().vocab_size;
-        let saved = session_file::decode(content, &shape, vocab)?;
+        let mut saved = session_file::decode(content, &shape, vocab)?;
+        self.know_pictures(&mut saved)?;
         let (memory, drafter) = (RefCell::new(&mut self.memory), &mut self.drafting.own_cache());
         let mut parts = saved.blocks.chunks_exact(shape.block_bytes as usize);
         let write = &mut |block| match parts.next() {
@@ -71,10 +78,32 @@ impl Core {
             None => Err(Error::internal("a session has too few blocks")),
         };
         let write_state = &mut |state| memory.borrow_mut().write(Unit::State, state, saved.state);
-        let restored = self.scheduler.restore_session(name, saved.tokens, saved.salt, write, write_state);
+        let Saved { tokens, pictures, salt, .. } = saved;
+        let restored = self.scheduler.restore_session(name, tokens, pictures, salt, write, write_state);
         // Its blocks were written to at once.
         self.forget_leaving();
         restored
+    }
+
+    /// Gives the vectors of a saved session the contents that they have in this engine.
+    fn know_pictures(&self, saved: &mut Saved) -> Result<()> {
+        if saved.pictures.is_empty() {
+            return Ok(());
+        }
+        let known = self.shared.eyes.as_ref().map(|eyes| &eyes.known);
+        let Some(known) = known.filter(|known| known.maker == saved.maker) else {
+            return Err(Error::invalid(
+                "the session has pictures that another tower has seen, or this one in other sizes (picture_tokens)",
+            ));
+        };
+        for span in &saved.pictures {
+            let own = span.contents(known.hash(&span.digest));
+            saved.tokens[span.at as usize..]
+                .iter_mut()
+                .zip(own)
+                .for_each(|(token, content)| *token = content);
+        }
+        Ok(())
     }
 
     /// The shape that a saved session must match. The model is identified by its results: the K and V of a

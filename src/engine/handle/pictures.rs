@@ -4,7 +4,7 @@ use super::Engine;
 use super::limits::RequestLimits;
 use crate::base::{Error, Result, Status, reserve};
 use crate::engine::api::{Picture, Prompt, RequestParams};
-use crate::engine::request::eyes::Eyes;
+use crate::engine::request::eyes::{Eyes, digest};
 use crate::engine::request::pictures::{self, Pictures, Tokens, misplaced};
 use crate::picture::{self, Limits, Piece, Pixels, Plan, Processor};
 use crate::text::Rendered;
@@ -57,7 +57,8 @@ impl Eyes {
 
     /// The picture of a living request, or a new one. `TimedOut` if others are decoded until `until_ns`.
     fn take(&self, picture: &Picture, plan: Plan, until_ns: u64) -> Result<Arc<pictures::Picture>> {
-        let hash = self.known.hash(picture);
+        let digest = digest(picture);
+        let hash = self.known.hash(&digest);
         if let Some(known) = self.known.find(hash) {
             return Ok(known);
         }
@@ -81,7 +82,7 @@ impl Eyes {
         };
         let mut patches = Vec::new();
         self.processor.prepare(&pixels, &plan, &mut patches)?;
-        Ok(self.known.add(hash, Arc::new(pictures::Picture::new(hash, plan, patches))))
+        Ok(self.known.add(hash, Arc::new(pictures::Picture::new(digest, hash, plan, patches))))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::decoders::Decoders;
 use super::pictures::Picture;
+use crate::base::digest::{Digest, blake2b};
 use crate::base::sync::Mutex;
 use crate::engine::api::{self, EngineConfig};
 use crate::model::{Loaded, Sight};
@@ -34,14 +35,9 @@ impl Eyes {
     pub(crate) fn new(config: &EngineConfig, loaded: &Loaded) -> Option<Self> {
         let sight = loaded.sight.as_ref().filter(|_| config.picture_tokens > 0 && config.on_cpu())?;
         let processor = bounded(config, sight);
-        let known = match config.cache_path.as_deref().and_then(|folder| kept_key(Path::new(folder))) {
-            Some(key) => {
-                let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
-                KnownPictures::new(key, maker)
-            }
-            // Nothing that this engine has not made is found.
-            None => KnownPictures::new(random_key(), 0),
-        };
+        let key = config.cache_path.as_deref().and_then(|folder| kept_key(Path::new(folder)));
+        let maker = xxh64(format!("{processor:?}").as_bytes(), sight.tower.fingerprint());
+        let known = KnownPictures::new(key.unwrap_or_else(random_key), maker);
         let (most_tokens, most_patches) = (config.picture_tokens, most_patches(config, &processor));
         let step_tokens = step_tokens(config, sight);
         Some(Self { sight: sight.clone(), processor, most_tokens, most_patches, step_tokens, known })
@@ -84,7 +80,7 @@ const KEY_FILE: &str = "pictures.key";
 pub(crate) struct KnownPictures {
     key: [u64; 2],
     /// Other vectors come of another tower, or of pictures that are prepared in another way.
-    maker: u64,
+    pub maker: u64,
     living: Mutex<HashMap<u64, Weak<Picture>>>,
     pub decoders: Decoders,
 }
@@ -94,16 +90,18 @@ impl KnownPictures {
         Self { key, maker, living: Mutex::default(), decoders: Decoders::default() }
     }
 
-    pub(crate) fn hash(&self, picture: &api::Picture) -> u64 {
+    /// The hash of the picture with this digest.
+    pub(crate) fn hash(&self, digest: &Digest) -> u64 {
         let mut hash = SipHasher24::new_with_keys(self.key[0], self.key[1]);
-        let (size, bytes) = match picture {
-            api::Picture::Encoded(bytes) => ([0, 0], bytes),
-            api::Picture::Pixels { width, height, rgb } => ([*width, *height], rgb),
-        };
         hash.write_u64(self.maker);
-        size.into_iter().for_each(|side| hash.write_u32(side));
-        hash.write(bytes);
+        hash.write(digest);
         hash.finish()
+    }
+
+    /// The number of pictures that requests or a tower hold.
+    #[cfg(test)]
+    pub(crate) fn living(&self) -> usize {
+        self.living.lock().values().filter(|picture| picture.strong_count() > 0).count()
     }
 
     /// The picture of a living request with this hash.
@@ -126,6 +124,19 @@ impl KnownPictures {
         }
         picture
     }
+}
+
+/// The digest of a picture's bytes and size: saved sessions name it by that, since others have other keys.
+pub(crate) fn digest(picture: &api::Picture) -> Digest {
+    let ([width, height], bytes) = match picture {
+        api::Picture::Encoded(bytes) => ([0, 0], bytes),
+        api::Picture::Pixels { width, height, rgb } => ([*width, *height], rgb),
+    };
+    let mut all = [0; 8 + size_of::<Digest>()];
+    all[..4].copy_from_slice(&width.to_le_bytes());
+    all[4..8].copy_from_slice(&height.to_le_bytes());
+    all[8..].copy_from_slice(&blake2b(bytes));
+    blake2b(&all)
 }
 
 /// Numbers that the system drew for this process.

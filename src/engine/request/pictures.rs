@@ -1,8 +1,9 @@
 //! The pictures of a request's prompt: where their vectors stand, and the vectors.
 
+use crate::base::digest::Digest;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserve};
-use crate::cache::ContentId;
+use crate::cache::{ContentId, PictureSpan};
 use crate::model::PictureTokens;
 use crate::ops::RaggedBatch;
 use crate::picture::{Piece, Plan};
@@ -11,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 /// A picture, which several requests may share.
 pub(crate) struct Picture {
-    /// A keyed hash of its bytes.
+    digest: Digest,
+    /// A keyed hash of the digest.
     key: u64,
     pub plan: Plan,
     /// What the tower reads, until it does.
@@ -21,8 +23,8 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    pub(crate) fn new(key: u64, plan: Plan, patches: Vec<f32>) -> Self {
-        Self { key, plan, patches: Mutex::new(patches), vectors: OnceLock::new() }
+    pub(crate) fn new(digest: Digest, key: u64, plan: Plan, patches: Vec<f32>) -> Self {
+        Self { digest, key, plan, patches: Mutex::new(patches), vectors: OnceLock::new() }
     }
 
     /// Calls the function with the patches. `None` if the vectors are there.
@@ -195,6 +197,20 @@ impl Pictures {
         Some(ContentId::of_vector(self.pictures[span.picture].key, span.first + position - span.at))
     }
 
+    /// The pictures of the first `positions` positions, for a session.
+    pub(crate) fn spans(&self, positions: u32) -> Result<Vec<PictureSpan>> {
+        let own = self.within(&(0..positions));
+        let mut spans = Vec::new();
+        reserve(&mut spans, own.len(), "a session's pictures")?;
+        spans.extend(own.iter().map(|span| PictureSpan {
+            at: span.at,
+            count: span.end().min(positions) - span.at,
+            first: span.first,
+            digest: self.pictures[span.picture].digest,
+        }));
+        Ok(spans)
+    }
+
     /// The numbers that a position is rotated by, for the axes of time, height and width.
     pub(crate) fn rotation(&self, position: u32) -> [u32; 3] {
         match self.before(position) {
@@ -245,7 +261,7 @@ mod tests {
     fn picture(key: u64, pieces: Vec<Piece>) -> Arc<Picture> {
         let mut plan = Plan::default();
         plan.pieces = pieces;
-        Arc::new(Picture::new(key, plan, Vec::new()))
+        Arc::new(Picture::new([key as u8; 32], key, plan, Vec::new()))
     }
 
     const ONE: PictureTokens = PictureTokens { placeholder: 9, soft: 9, row: 9 };
@@ -339,6 +355,18 @@ mod tests {
         let own: Vec<u32> = (0..ids.len() as u32).filter(|at| pictures.content(*at).is_some()).collect();
         assert_eq!(own, [1, 2, 3, 4, 5, 6, 9, 10, 12, 13]);
         assert_eq!(pictures.content(12), Some(ContentId::of_vector(2, 2)));
+        let contents = |positions: u32| -> Vec<_> {
+            let spans = pictures.spans(positions).unwrap();
+            let each = |span: &PictureSpan| {
+                (span.at..).zip(span.contents(span.digest[0].into())).collect::<Vec<_>>()
+            };
+            spans.iter().flat_map(each).collect()
+        };
+        for positions in 0..=15 {
+            let within = own.iter().filter(|at| **at < positions);
+            let want: Vec<_> = within.map(|at| (*at, pictures.content(*at).unwrap())).collect();
+            assert_eq!(contents(positions), want, "of {positions} positions");
+        }
         assert!(pictures.unseen(0..1).is_none() && pictures.unseen(7..9).is_none());
         assert_eq!(pictures.unseen(0..15).map(|picture| picture.key), Some(1));
         assert_eq!(pictures.unseen(7..10).map(|picture| picture.key), Some(2));

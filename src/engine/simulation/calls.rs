@@ -1,8 +1,9 @@
 //! The host's submits, and its calls for sessions, the cache and statistics.
 
 use super::host::Host;
-use super::request::{Asked, SEPARATOR, alone, ids};
-use super::setting::HEAVY;
+use super::pictures::{COUNT, FIRST, PLACE, give, ids, misplaced, own};
+use super::request::{Asked, SEPARATOR, alone};
+use super::setting::{HEAVY, MOST_PICTURES};
 use crate::base::clock::now_ns;
 use crate::base::error::refusals;
 use crate::base::{Error, Result, Status};
@@ -22,8 +23,14 @@ pub enum Call {
     Drop(Receiver<Result<()>>),
     Save(Receiver<Result<Vec<u8>>>),
     Size(Receiver<Result<usize>>),
-    Restore(Receiver<Result<()>>),
+    /// `true`: of a session with pictures.
+    Restore(Receiver<Result<()>>, bool),
     Clear(Receiver<Result<()>>),
+}
+
+/// Whether a saved session has pictures.
+fn seen_in(saved: &[u8]) -> bool {
+    session_file::pictures(saved) > 0
 }
 
 impl Host {
@@ -45,8 +52,19 @@ impl Host {
         if prompt.is_empty() || !self.rng.one_in(3) {
             let tail = 1 + self.rng.below(most);
             prompt.extend((0..tail).map(|_| *self.rng.pick(&LETTERS)));
+            if self.setting.sees && self.rng.one_in(3) {
+                let at = self.rng.below(prompt.len() as u64) as usize;
+                prompt[at] = FIRST + self.rng.below(COUNT.into()) as u32;
+            }
         }
+        // Of more pictures, the last are letters.
+        let pictures = prompt.iter_mut().filter(|token| **token >= FIRST);
+        pictures.skip(MOST_PICTURES as usize).for_each(|token| *token = LETTERS[0]);
         prompt.truncate(1 + self.rng.below(most) as usize);
+        // A host sends a placeholder that was generated as text, which becomes no placeholder.
+        if prompt.iter().any(|token| *token >= FIRST) {
+            prompt.iter_mut().filter(|token| **token == PLACE).for_each(|token| *token = LETTERS[0]);
+        }
         if self.rng.one_in(2) {
             *prompt.last_mut().expect("it has a token") = SEPARATOR;
         }
@@ -64,7 +82,6 @@ impl Host {
         let cache = !rng.one_in(10);
         let name = *rng.pick(&NAMES);
         let mut params = RequestParams {
-            prompt: Prompt::Tokens(Cow::Owned(prompt)),
             stream: !rng.one_in(if self.setting.heavy { 2 } else { 4 }),
             poll_by_id: !self.setting.callback && rng.one_in(4),
             user_data: rng.next(),
@@ -86,6 +103,7 @@ impl Host {
             draft_tokens: rng.below(16) as u32,
             ..RequestParams::default()
         };
+        give(&mut params, &prompt);
         if rng.one_in(10) {
             let pooling = *rng.pick(&[None, Some(Pooling::Mean), Some(Pooling::First), Some(Pooling::Last)]);
             params.embedding =
@@ -120,10 +138,16 @@ impl Host {
         for _ in 0..n {
             // Often several samples of one prompt.
             let prompt = match requests.first() {
-                Some(first) if !self.rng.one_in(4) => ids(first).to_vec(),
+                Some(first) if !self.rng.one_in(4) => own(first),
                 _ => self.draw_prompt(),
             };
             requests.push(self.draw_params(prompt));
+        }
+        if self.rng.one_in(100)
+            && let Some(params) = requests.iter_mut().find(|params| !params.pictures.is_empty())
+            && let Prompt::Tokens(ids) = &mut params.prompt
+        {
+            ids.to_mut().push(PLACE);
         }
         let (before, refused) = (self.shared.hub.usage(), refusals::count());
         if !self.faults_off && self.rng.one_in(40) {
@@ -138,6 +162,9 @@ impl Host {
                 self.tally.more("submits", n as u64);
                 self.tally.more("submits of several", u64::from(n > 1));
                 self.accepted += n as u64;
+                let see = requests.iter().filter(|params| !params.pictures.is_empty()).count();
+                self.tally.more("requests with pictures", see as u64);
+                assert!(!requests.iter().any(misplaced), "{requests:?}");
                 given.into_iter().zip(requests).for_each(|(id, params)| self.accept(id, params, now));
             }
             Err(error) => {
@@ -185,6 +212,9 @@ impl Host {
                 (over, "refused: queued tokens")
             }
             Status::QueueFull => (unreleased + n > queue, "refused: queue full"),
+            Status::InvalidArgument if error.message.contains("places for pictures") => {
+                (requests.iter().any(misplaced), "refused: misplaced pictures")
+            }
             Status::InvalidArgument => (n > queue, "refused: queue full"),
             Status::TooLong => (requests.iter().any(too_long), "refused: too long"),
             Status::MemoryLimit => {
@@ -215,10 +245,11 @@ impl Host {
             3 => (home, engine.ask(home, |core| core.session_size(name)).map(Call::Size)),
             4 | 5 if !self.saved.is_empty() => {
                 let bytes = self.rng.pick(&self.saved).clone();
+                let seen = seen_in(&bytes);
                 let restore = move |core: &mut crate::engine::core::Core| {
                     core.restore_session(name, session_file::unseal(&bytes)?)
                 };
-                (home, engine.ask(home, restore).map(Call::Restore))
+                (home, engine.ask(home, restore).map(|answer| Call::Restore(answer, seen)))
             }
             6 if self.rng.one_in(3) => {
                 let clear = |core: &mut crate::engine::core::Core| {
@@ -263,8 +294,10 @@ impl Host {
                     let what = if self.found(answer) { "sessions dropped" } else { "sessions not found" };
                     self.tally.count(what);
                 }
-                Call::Restore(answer) => {
-                    let what = if self.found(answer) { "sessions restored" } else { "sessions not found" };
+                Call::Restore(answer, seen) => {
+                    let found = self.found(answer);
+                    self.tally.more("sessions with pictures restored", u64::from(found && seen));
+                    let what = if found { "sessions restored" } else { "sessions not found" };
                     self.tally.count(what);
                 }
                 Call::Clear(answer) => {
@@ -275,6 +308,7 @@ impl Host {
                 Call::Save(answer) => {
                     let Some(mut bytes) = self.answer(answer) else { continue };
                     session_file::seal(&mut bytes);
+                    self.tally.more("sessions with pictures saved", seen_in(&bytes).into());
                     if self.saved.len() == 4 {
                         self.saved.remove(0);
                     }

@@ -73,6 +73,22 @@ impl Host {
         }
     }
 
+    /// Takes the time of a step of the tower, in which the host may act. Returns whether it fails.
+    pub fn looks(&mut self) -> bool {
+        self.tally.count("steps of the tower");
+        let ns = 1 + self.rng.below(8_000_000);
+        self.move_clock(ns);
+        if !self.faults_off && !machine::is_dying() && self.rng.one_in(12) {
+            self.tally.count("acts during a step of the tower");
+            if let Err(text) = panics::catch(|| self.act()) {
+                self.broken.get_or_insert(text);
+            }
+        }
+        let fails = self.fails("steps of the tower that failed");
+        self.grazes += u64::from(fails);
+        fails
+    }
+
     /// Returns whether the states of this many sequences cannot be advanced by their drafts.
     pub fn keeps_states(&mut self, sequences: usize) -> bool {
         let keeps = self.fails("states that were not advanced");

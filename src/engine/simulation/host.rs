@@ -14,7 +14,7 @@ use crate::engine::hub::{Phase, SetAside};
 use crate::kernels::isa;
 use crate::rng::{Rng, mix};
 use crate::sample::Sampler;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +58,8 @@ pub struct Host {
     /// next pass.
     pub replica: usize,
     pub ending: Vec<RequestId>,
+    /// What the turn's drafts were rotated by, by their block and position.
+    pub rotations: HashMap<(u32, u32), [u32; 3]>,
     /// This turn began in a pause of the engine.
     pub held_still: bool,
     pub prompts: Vec<Vec<u32>>,
@@ -107,6 +109,7 @@ impl Host {
             told: vec![Vec::new(); setting.replicas],
             replica: 0,
             ending: Vec::new(),
+            rotations: HashMap::new(),
             held_still: false,
             prompts: Vec::new(),
             mood: MOODS[0],
@@ -134,6 +137,7 @@ impl Host {
     pub fn begin_turn(&mut self, replica: usize) -> (usize, Vec<RequestId>) {
         self.replica = replica;
         self.ending = std::mem::take(&mut self.told[replica]);
+        self.rotations.clear();
         self.held_still = self.shared.hub.is_held();
         let calls = self.calls.iter().filter(|(of, _)| *of == replica).count();
         (calls, self.ending.clone())
@@ -361,7 +365,7 @@ impl Host {
             FinishReason::Embedding => "ended: Embedding",
         };
         self.tally.count(why);
-        let whole = [super::request::ids(&asked.params), &asked.tokens].concat();
+        let whole = [&super::pictures::own(&asked.params)[..], &asked.tokens].concat();
         self.remember(whole);
     }
 

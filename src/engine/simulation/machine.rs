@@ -1,6 +1,7 @@
 //! The echo model on a machine whose passes take time and fail, as the world's host decides.
 
 use super::host::Host;
+use super::pictures;
 use super::recurrent::{self, Recurrent};
 use crate::base::{Error, Result, Status};
 use crate::model::{Facts, KvShape, Model, Outputs};
@@ -17,6 +18,11 @@ thread_local! {
 /// Sets the host of this thread's world.
 pub fn set_host(host: Option<Rc<RefCell<Host>>>) {
     HOST.set(host);
+}
+
+/// The host of this thread's world.
+pub fn host() -> Rc<RefCell<Host>> {
+    HOST.with_borrow(Clone::clone).expect("a world")
 }
 
 /// While `dying`, calling `facts` panics: the core calls it outside of its guards.
@@ -76,7 +82,7 @@ impl Model for Machine {
     }
 
     fn advance(&self, _: &dyn OpSet, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
-        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        let host = host();
         if host.borrow_mut().keeps_states(accepted.len()) {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
@@ -95,11 +101,12 @@ impl Model for Machine {
         memory: &mut dyn Memory,
         out: &mut Outputs,
     ) -> Result<()> {
-        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        let host = host();
         if host.borrow_mut().fails("draft passes that failed") {
             return Err(Error::new(Status::Internal, "a fault of the simulation"));
         }
-        self.echo.forward(ops, batch, memory, &mut || false, out)?;
+        host.borrow_mut().note_rotations(batch, memory);
+        self.echo.forward(ops, &pictures::read(batch), memory, &mut || false, out)?;
         if let Some(wrong) = Recurrent::draft(batch, before, memory, &mut out.hidden)? {
             host.borrow_mut().broken.get_or_insert(wrong);
         }
@@ -118,12 +125,14 @@ impl Model for Machine {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        let host = host();
+        host.borrow_mut().check_rotations(batch, memory);
         let fault = host.borrow_mut().pass(batch);
+        let read = pictures::read(batch);
         let struck = || host.borrow_mut().struck(fault, batch);
         if matches!(fault, Fault::Error | Fault::Panic) {
             // Such a pass leaves useless contents in its blocks.
-            let mut spoilt = batch.clone();
+            let mut spoilt = read.clone().into_owned();
             spoilt.tokens.iter_mut().for_each(|token| *token = (*token + 1) % 256);
             let _ = self.echo.forward(ops, &spoilt, memory, &mut || false, out);
             self.recurrent.as_ref().map_or(Ok(()), |recurrent| recurrent.spoil(batch, memory))?;
@@ -139,11 +148,11 @@ impl Model for Machine {
             }
             _ => {
                 if let Some(recurrent) = &self.recurrent
-                    && let Some(wrong) = recurrent.forward(batch, memory)?
+                    && let Some(wrong) = recurrent.forward(&read, memory)?
                 {
                     host.borrow_mut().broken.get_or_insert(wrong);
                 }
-                let result = self.echo.forward(ops, batch, memory, stop, out);
+                let result = self.echo.forward(ops, &read, memory, stop, out);
                 host.borrow_mut().passed(&result, batch);
                 result?;
             }
@@ -202,7 +211,7 @@ impl Model for RecurrentDraft {
         stop: &mut dyn FnMut() -> bool,
         out: &mut Outputs,
     ) -> Result<()> {
-        let host = HOST.with_borrow(Clone::clone).expect("a world");
+        let host = host();
         if host.borrow_mut().fails("draft passes that failed") {
             self.recurrent.spoil(batch, memory)?;
             return Err(Error::new(Status::Internal, "a fault of the simulation"));

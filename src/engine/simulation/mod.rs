@@ -20,6 +20,7 @@ mod disk;
 mod faults;
 mod host;
 mod machine;
+mod pictures;
 mod recurrent;
 mod request;
 mod setting;

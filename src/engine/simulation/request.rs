@@ -1,10 +1,9 @@
 //! The expected output of a request, by the echo model's rule alone, and its actual output.
 
+use super::pictures::{ids, seen};
 use super::setting::HIDDEN;
 use crate::base::Status;
-use crate::engine::api::{
-    EmbeddingParams, Event, FinishReason, Pooling, Prompt, RequestParams, Speculation, Usage,
-};
+use crate::engine::api::{EmbeddingParams, Event, FinishReason, Pooling, RequestParams, Speculation, Usage};
 use crate::sample::{Known, Sampler, SamplerState, SamplingParams};
 use crate::schedule::MAX_DRAFT;
 use std::borrow::Cow;
@@ -22,13 +21,6 @@ pub struct Alone {
     pub finish: FinishReason,
     pub stop: Option<u32>,
     pub embedding: Vec<f32>,
-}
-
-pub fn ids<'a>(params: &'a RequestParams) -> &'a [u32] {
-    match &params.prompt {
-        Prompt::Tokens(ids) => ids,
-        _ => unreachable!("the simulation's prompts are ids"),
-    }
 }
 
 /// The token after `known`: the model repeats the text before the last separator, with an end token after each
@@ -66,7 +58,7 @@ fn stop_string(text: &str, stops: &[Cow<str>]) -> Option<(usize, usize)> {
 }
 
 pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> Alone {
-    let mut known = ids(params).to_vec();
+    let (placed, mut known) = (ids(params), seen(params));
     if let Some(embedding) = &params.embedding {
         return Alone {
             finish: FinishReason::Embedding,
@@ -82,8 +74,7 @@ pub fn alone(params: &RequestParams, max_new: usize, sampler: &mut Sampler) -> A
         let mut token = next(&known);
         if params.sampling.temperature > 0.0 {
             logits[token as usize] = PEAK;
-            let (before, after) = known.split_at(prompt);
-            let known = Known { prompt: before, output: after, ends: &[], ..Default::default() };
+            let known = Known { prompt: &placed, output: &known[prompt..], ends: &[], ..Default::default() };
             let drawn = sampler.sample(&params.sampling, &mut state, &mut logits, &known, &mut Vec::new());
             logits[token as usize] = 0.0;
             token = drawn.unwrap();
@@ -183,7 +174,7 @@ impl Asked {
         assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
         // The draft model is the model itself, so its drafts are wrong only if tokens are drawn at random, or
         // after an output's end.
-        let plain = self.params.sampling == SamplingParams::default();
+        let plain = self.params.sampling == SamplingParams::default() && self.params.pictures.is_empty();
         if self.params.speculation == Some(Speculation::Model) && plain {
             assert!(drafted_tokens - accepted_tokens <= MAX_DRAFT as u32, "{event:?}");
         }
@@ -221,8 +212,8 @@ impl Asked {
         let prompt = ids(&self.params);
         match self.params.echo_prompt && !(lossy && self.tokens.is_empty()) {
             true => {
-                assert!(self.tokens.starts_with(prompt), "{:?} echoes {prompt:?}", self.tokens);
-                (text(prompt, true), &self.tokens[prompt.len()..])
+                assert!(self.tokens.starts_with(&prompt), "{:?} echoes {prompt:?}", self.tokens);
+                (text(&prompt, true), &self.tokens[prompt.len()..])
             }
             false => (String::new(), &self.tokens),
         }

@@ -13,6 +13,9 @@ pub const HIDDEN: usize = 16;
 /// Value of `top_logprobs` that makes an output heavy.
 pub const HEAVY: u32 = 8;
 
+/// The most pictures of a prompt.
+pub const MOST_PICTURES: u32 = 3;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub replicas: usize,
@@ -54,6 +57,8 @@ pub struct Setting {
     pub disk: u64,
     /// One of this many turns reads or writes a record.
     pub disk_pace: u64,
+    /// The model sees pictures.
+    pub sees: bool,
 }
 
 impl Setting {
@@ -113,6 +118,7 @@ impl Setting {
             drafting: if rng.one_in(2) { 1 + rng.below(8) as usize } else { 0 },
             disk: if rng.one_in(2) { 1 + rng.below(1 << 20) } else { 0 },
             disk_pace: *rng.pick(&[1, 1, 3, 30]),
+            sees: rng.one_in(2),
         };
         if drawn.disk > 0 { drawn.pressed() } else { drawn }
     }
@@ -186,6 +192,8 @@ impl Setting {
         let rows = u64::from(self.max_sequence);
         let patience = PATIENCE_NS / self.cost[0] + 1;
         let behind = if self.target_itl_ms == 0 { 1 } else { u64::from(self.batch) };
-        rows * (1 + behind) + patience
+        // A picture takes at least a turn for each step of the tower.
+        let pictures = if self.sees { u64::from(MOST_PICTURES) * 40 } else { 0 };
+        rows * (1 + behind) + patience + pictures
     }
 }

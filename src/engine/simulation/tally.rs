@@ -10,7 +10,7 @@ pub struct Tally {
 }
 
 /// Events that must happen in every piece of the simulation.
-const KINDS: [&str; 94] = [
+const KINDS: [&str; 102] = [
     "turns",
     "passes that ended",
     "rests until a time",
@@ -75,6 +75,7 @@ const KINDS: [&str; 94] = [
     "tokens drafted",
     "drafts that stood",
     "draft passes that failed",
+    "drafts rotated apart from positions",
     "draft passes through states",
     "draft passes of several through states",
     "pauses",
@@ -94,6 +95,8 @@ const KINDS: [&str; 94] = [
     "sessions dropped",
     "sessions saved",
     "sessions restored",
+    "sessions with pictures saved",
+    "sessions with pictures restored",
     "sessions not found",
     "caches cleared",
     "events of the cache",
@@ -105,6 +108,11 @@ const KINDS: [&str; 94] = [
     "replicas that died beside others",
     "statistics",
     "spurious wake-ups",
+    "requests with pictures",
+    "refused: misplaced pictures",
+    "steps of the tower",
+    "acts during a step of the tower",
+    "steps of the tower that failed",
 ];
 
 impl Tally {

@@ -5,6 +5,7 @@ use super::disk::Disk;
 use super::host::Host;
 use super::machine;
 use super::machine::{Machine, RecurrentDraft};
+use super::pictures::{Slow, sight};
 use super::recurrent::Recurrent;
 use super::setting::Setting;
 use super::tally::Tally;
@@ -14,6 +15,7 @@ use crate::base::{Status, panics};
 use crate::cache::disk::Store;
 use crate::engine::api::{FinishReason, ShutdownMode, Speculation, Which};
 use crate::engine::core::Core;
+use crate::engine::core::backend::Backend;
 use crate::engine::delivery::callback::Log;
 use crate::engine::handle::{DeviceSlot, Engine};
 use crate::engine::hub::checks::Bed;
@@ -84,10 +86,13 @@ impl World {
         });
         let recurrent = recurrent.then(Recurrent::default);
         loaded.model = Arc::new(Machine { echo: loaded.model, recurrent, drafts });
-        let device = |replica| DeviceSlot {
-            backend: CpuOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap().into(),
-            memory: setting.memory(replica),
-            claim: CLAIMS.claim(1, &|| 0, |_| Ok(0)).unwrap().1,
+        loaded.sight = setting.sees.then(sight);
+        let ops = || CpuOps::with_isa(Pool::new(1).unwrap(), isa()).unwrap();
+        let device = |replica| {
+            let mut backend = Backend::from(ops());
+            backend.ops = Box::new(Slow(ops()));
+            let claim = CLAIMS.claim(1, &|| 0, |_| Ok(0)).unwrap().1;
+            DeviceSlot { backend, memory: setting.memory(replica), claim }
         };
         let (devices, log) = ((0..setting.replicas).map(device).collect(), Log::new(None, 0).unwrap());
         let (engine, cores) = Engine::assemble(&config, loaded, devices, log).unwrap();
@@ -393,6 +398,8 @@ impl World {
         host.tally.more("rests beside the unread", unread.into());
         let failed = host.shared.hub.usage().outcomes[FinishReason::Failed as usize];
         assert!(!all || failed >= host.hits, "{failed} failed by {} faults", host.hits);
+        let (living, unfinished) = (host.living_pictures(), host.shared.hub.usage().unfinished);
+        assert!(!all || unfinished > 0 || living == 0, "{living} pictures of no request");
     }
 
     /// Returns whether all replicas rest and nothing waits for them.
@@ -435,6 +442,7 @@ impl World {
         let mut host = self.host();
         while host.serve() {}
         assert!(host.asked.is_empty(), "{:?} have no end", host.asked);
+        assert_eq!(host.living_pictures(), 0, "pictures outlive their requests");
         let usage = host.shared.hub.usage();
         assert_eq!((usage.unreleased, usage.unfinished, usage.reserved), (0, 0, 0));
         let status =
@@ -535,6 +543,7 @@ impl World {
             }
         }
         host.engine.destroy().unwrap();
+        assert_eq!(host.living_pictures(), 0, "pictures outlive the engine");
         host.tally.count("worlds destroyed");
     }
 

@@ -29,14 +29,13 @@ pub unsafe extern "C" fn bn_session_free(
     unsafe { guard(error, body) }
 }
 
-/// Writes a session's tokens, keys and values, and `cache_salt`, for an engine with the same
-/// model, `kv_type` and `kv_block_size`. The size changes when a request of the session ends. Its
-/// number of tokens is at byte 52 of the data, in 64 bits, little-endian. Writing makes a copy
-/// for a moment, which `memory_limit_bytes` does not count.
+/// Writes a session's tokens, keys and values, digests of its pictures, and `cache_salt`, for an
+/// engine with the same model, `kv_type` and `kv_block_size`. The size changes when a request of
+/// the session ends. Its number of tokens is at byte 52 of the data, in 64 bits, little-endian.
+/// Writing makes a copy for a moment, which `memory_limit_bytes` does not count.
 ///
 /// [not from a callback]
-/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_UNSUPPORTED`: it has pictures; `BN_ERR_BUSY`;
-/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+/// @return `BN_ERR_NOT_FOUND`; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_save(
     engine: *mut bn_engine,
@@ -66,9 +65,10 @@ pub unsafe extern "C" fn bn_session_save(
 ///
 /// [not from a callback]
 /// @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
-/// `kv_type`, `kv_block_size` or version; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than
-/// sessions may hold together, or than requests and sessions leave now; `BN_ERR_BUSY`;
-/// `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`.
+/// `kv_type`, `kv_block_size` or version, or one with pictures that another tower has seen, or with
+/// another `picture_tokens`; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold
+/// together, or than requests and sessions leave now; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`;
+/// `BN_ERR_ENGINE_DEAD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bn_session_restore(
     engine: *mut bn_engine,

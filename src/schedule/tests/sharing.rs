@@ -218,7 +218,7 @@ fn equal_conversations_are_kept_under_both_names() {
             assert_eq!(b.s.session(name).expect("it is kept").contents, ids(len), "{name}");
             b.s.check().unwrap();
         }
-        b.s.restore_session("c", ids(len), 0, &mut |_| Ok(()), &mut |_| Ok(())).unwrap();
+        b.s.restore_session("c", ids(len), Vec::new(), 0, &mut |_| Ok(()), &mut |_| Ok(())).unwrap();
         b.s.check().unwrap();
         ["a", "b"].into_iter().for_each(|name| assert!(b.s.drop_session(name)));
         // The session that is left keeps it in the cache.

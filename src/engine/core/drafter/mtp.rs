@@ -58,7 +58,7 @@ impl Mtp {
     /// Adds a sequence's row. Its first one in a step continues from the model's hidden state, the others from the
     /// block's.
     pub(crate) fn add(&mut self, wanted: &Wanted, memory: &dyn Memory) -> Result<bool> {
-        let Wanted { table, last, pass, state, token } = *wanted;
+        let Wanted { table, last, pass, state, rotation, token } = *wanted;
         let slot = state.ok_or_else(|| Error::internal("drafts of a sequence without a state"))?;
         match pass {
             // No token comes before it, so it has no hidden state.
@@ -75,6 +75,9 @@ impl Mtp {
         self.batch.reserve(1, 1, 1)?;
         let row = self.batch.push_seq(table, last, 1)?;
         self.batch.tokens.push(token(last));
+        // All rows have rotations, or none has.
+        reserve(&mut self.batch.rotations, 1, WHAT)?;
+        self.batch.rotations.extend(rotation);
         self.batch.logits_rows.push(row);
         reserve(&mut self.batch.hidden_rows, 1, WHAT)?;
         self.batch.hidden_rows.push(row);

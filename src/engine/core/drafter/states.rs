@@ -217,7 +217,7 @@ mod tests {
     fn add(states: &mut DraftStates, table: &[u32], text: &[u32], pass: u32) -> Option<(u32, u32)> {
         let last = text.len() as u32 - 1;
         let token = &|at| text[at as usize];
-        let wanted = Wanted { table, last, pass, state: None, token };
+        let wanted = Wanted { table, last, pass, state: None, rotation: None, token };
         let start = states.start(&wanted, last)?;
         let memory = &mut memory(DRAFT_SLOTS * states.records.len());
         Some((start.first, states.take(start, &wanted, last + 1 - start.first, memory).unwrap()))
