@@ -2,7 +2,6 @@
 
 pub mod bytes;
 pub mod clock;
-pub mod digest;
 pub mod error;
 pub mod fork;
 pub mod log;

@@ -1,6 +1,5 @@
 //! The contents of a text's positions, as ids that the prefix cache hashes and compares.
 
-use crate::base::digest::Digest;
 use xxhash_rust::xxh64::xxh64;
 
 /// A token, whose id it is, or a given vector, whose id is at least 2^32.
@@ -34,6 +33,9 @@ impl ContentId {
         }
     }
 }
+
+/// SHA-256 of a picture.
+pub type Digest = [u8; 32];
 
 /// Positions that have vectors `first ..` of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

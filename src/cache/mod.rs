@@ -8,7 +8,7 @@ mod pool;
 mod prefix;
 mod states;
 
-pub use content::{ContentId, PictureSpan};
+pub use content::{ContentId, Digest, PictureSpan};
 pub use leaving::Leaving;
 pub use pool::{BlockPool, BlockTable, NONE};
 pub use prefix::{CacheCounts, CacheEvent, Found, MAX_BLOCK_SIZE, PrefixCache, TreePosition, chain};

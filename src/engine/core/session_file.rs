@@ -6,9 +6,8 @@
 //! the spans (u32 the position, u32 the number of vectors, u32 the index of the first in the picture, 32 bytes of the
 //! picture's digest), the blocks one after the other, the state of recurrent layers, and XXH64 (seed 0) of all that.
 
-use crate::base::digest::Digest;
 use crate::base::{Error, Result, reserve};
-use crate::cache::{ContentId, PictureSpan};
+use crate::cache::{ContentId, Digest, PictureSpan};
 use crate::kernels::attention::KvType;
 use xxhash_rust::xxh64::xxh64;
 

@@ -2,12 +2,13 @@
 
 use super::decoders::Decoders;
 use super::pictures::Picture;
-use crate::base::digest::{Digest, blake2b};
 use crate::base::sync::Mutex;
+use crate::cache::Digest;
 use crate::engine::api::{self, EngineConfig};
 use crate::model::{Loaded, Sight};
 use crate::ops::OpSet;
 use crate::picture::Processor;
+use sha2::{Digest as _, Sha256};
 use siphasher::sip::SipHasher24;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -126,17 +127,15 @@ impl KnownPictures {
     }
 }
 
-/// The digest of a picture's bytes and size: saved sessions name it by that, since others have other keys.
+/// The digest of a picture's size, if it is given as pixels, and its bytes: saved sessions name it by that, since other
+/// engines have other keys.
 pub(crate) fn digest(picture: &api::Picture) -> Digest {
-    let ([width, height], bytes) = match picture {
+    let (size, bytes) = match picture {
         api::Picture::Encoded(bytes) => ([0, 0], bytes),
         api::Picture::Pixels { width, height, rgb } => ([*width, *height], rgb),
     };
-    let mut all = [0; 8 + size_of::<Digest>()];
-    all[..4].copy_from_slice(&width.to_le_bytes());
-    all[4..8].copy_from_slice(&height.to_le_bytes());
-    all[8..].copy_from_slice(&blake2b(bytes));
-    blake2b(&all)
+    let hash = size.iter().fold(Sha256::new(), |hash, side| hash.chain_update(side.to_le_bytes()));
+    hash.chain_update(bytes).finalize().into()
 }
 
 /// Numbers that the system drew for this process.

@@ -1,9 +1,8 @@
 //! The pictures of a request's prompt: where their vectors stand, and the vectors.
 
-use crate::base::digest::Digest;
 use crate::base::sync::Mutex;
 use crate::base::{Error, Result, reserve};
-use crate::cache::{ContentId, PictureSpan};
+use crate::cache::{ContentId, Digest, PictureSpan};
 use crate::model::PictureTokens;
 use crate::ops::RaggedBatch;
 use crate::picture::{Piece, Plan};
