@@ -34,6 +34,7 @@ mod engine_hybrids;
 mod engine_invariance;
 mod engine_latent;
 mod engine_memory;
+mod engine_mtmd;
 mod engine_mutual;
 mod engine_pictures;
 mod engine_pictures_random;

@@ -72,7 +72,7 @@ def convert(folder, path, kind, block=False):
     for part in (cls, *(x for x in vars(cls).values() if isinstance(x, type))):
         part.set_vocab, part.no_mtp, part.mtp_only = no_vocab, not block, block
     with torch.inference_mode():
-        model = cls(source, kind, Path(path), eager=True, model_name=folder, hparams=published(hparams, source))
+        model = cls(source, kind, Path(path), eager=True, model_name=source.name, hparams=published(hparams, source))
         if LAYERS in model.hparams and "full_attention" in model.hparams[LAYERS]:
             # transformers no longer writes the interval, which is what the converter reads.
             model.hparams.setdefault(INTERVAL, model.hparams[LAYERS].index("full_attention") + 1)

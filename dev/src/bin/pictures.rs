@@ -1,10 +1,11 @@
 //! Answers beside pictures: the time between two tokens of some streams, alone and while other requests with pictures
-//! come and go, and the time to the first token of a second turn about a picture.
+//! come and go, and the time to the first token of two turns about a picture.
 //!
-//!   cargo dev pictures -- MODEL.gguf MMPROJ.gguf [--quick] [--threads N] [--json FILE]
+//!   cargo dev pictures -- MODEL.gguf MMPROJ.gguf [--quick] [--threads N] [--only WORD]... [--json FILE]
 //!
-//! `synth` writes both files: a text model and a tower (its head says how). Pictures are PNGs of 160 to 320 pixels a
-//! side, each another one; 500 of them, or 60 with --quick.
+//! `synth` writes both files: a text model and a tower (its head says how). Pictures are PNGs of noise, each another one:
+//! 500 of 160 to 320 pixels a side beside the streams, or 60 with --quick, and for the turns 5 of 1024x1024, or 3.
+//! Parts are called "target 0", "target 50", "target 100" and "turns".
 
 use bn_dev::{Options, SplitMix, machine, median};
 use bn_engine::base::{Error, Result, Status};
@@ -13,6 +14,7 @@ use bn_engine::engine::{Engine, open_model};
 use bn_engine::model::{LoadOptions, Source};
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::sync::{Mutex, mpsc};
 use std::time::Instant;
 
 /// Streams that are measured, and requests with pictures beside them.
@@ -25,16 +27,20 @@ const PICTURE: &str = "<|image_pad|>";
 fn main() {
     let (options, files) = Options::with_files("pictures");
     let [model, tower] = &files[..] else {
-        eprintln!("cargo dev pictures -- MODEL.gguf MMPROJ.gguf [--quick] [--threads N] [--json FILE]");
+        eprintln!(
+            "cargo dev pictures -- MODEL.gguf MMPROJ.gguf [--quick] [--threads N] [--only WORD]... [--json FILE]"
+        );
         std::process::exit(2)
     };
     match measure(&options, model, tower) {
         Ok(value) => options.write(&value),
-        Err(error) => {
-            eprintln!("pictures: {error}");
-            std::process::exit(1);
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &Error) -> ! {
+    eprintln!("pictures: {error}");
+    std::process::exit(1)
 }
 
 fn measure(options: &Options, model: &str, tower: &str) -> Result<Value> {
@@ -44,24 +50,30 @@ fn measure(options: &Options, model: &str, tower: &str) -> Result<Value> {
         threads: options.threads as u32,
         ..ModelConfig::default()
     })?;
-    println!("{}, {} threads", machine(), options.threads);
-    let pictures = if options.quick { 60 } else { 500 };
-    let mut rows = Vec::new();
-    println!("target    tokens apart, alone      beside {pictures} pictures   pictures/s  their first token");
-    println!("    ms    p50 ms  p99 ms     p50 ms  p99 ms  most ms                   p50 s");
-    for target in TARGETS {
-        let engine = Engine::create(EngineConfig {
+    let create = |target| {
+        Engine::create(EngineConfig {
             model: Some(loaded.clone()),
             threads: options.threads as u32,
             max_batch_size: (STREAMS + BESIDE) as u32,
-            context_length: 1024,
+            context_length: 2048,
             target_itl_ms: target,
             picture_tokens: 1024,
             ..EngineConfig::default()
-        })?;
-        let alone = World::new(&engine, 0).run()?;
-        let beside = World::new(&engine, pictures).run()?;
-        let rate = pictures as f64 / beside.seconds;
+        })
+    };
+    println!("{}, {} threads", machine(), options.threads);
+    let count = if options.quick { 60 } else { 500 };
+    let mut rows = Vec::new();
+    println!(
+        "target    tokens apart, alone      beside {count} pictures            pictures/s  their first token"
+    );
+    println!("    ms    p50 ms  p99 ms     p50 ms  p99 ms  most ms                   p50 s");
+    for target in TARGETS.into_iter().filter(|target| options.wants(&format!("target {target}"))) {
+        let engine = create(target)?;
+        let alone = World::new(&engine).run(&[])?;
+        let beside = World::new(&engine).run(&(0..count).map(small).collect::<Vec<_>>())?;
+        engine.destroy()?;
+        let rate = count as f64 / beside.seconds;
         let ([a50, a99, _], [b50, b99, most]) = (spread(alone.gaps), spread(beside.gaps));
         let first = median(beside.first);
         println!(
@@ -69,9 +81,10 @@ fn measure(options: &Options, model: &str, tower: &str) -> Result<Value> {
         );
         rows.push(json!({"target_itl_ms": target, "alone_ms": [a50, a99], "beside_ms": [b50, b99, most],
             "pictures_per_second": rate, "first_token_seconds": first}));
-        if target == 0 {
-            rows.push(turns(&engine)?);
-        }
+    }
+    if options.wants("turns") {
+        let engine = create(0)?;
+        rows.push(turns(&engine, if options.quick { 3 } else { 5 })?);
         engine.destroy()?;
     }
     Ok(rows.into())
@@ -86,10 +99,15 @@ fn spread(mut gaps: Vec<f64>) -> [f64; 3] {
     })
 }
 
-/// A PNG that no other number has: stored pixels, so that it takes no encoder.
-fn png(n: u64) -> Vec<u8> {
+/// A picture that no other number has.
+fn small(n: u64) -> Vec<u8> {
     let mut rng = SplitMix(n);
-    let [width, height] = [0; 2].map(|_| 160 + (rng.draw() % 11) as usize * 16);
+    let size = [0; 2].map(|_| 160 + (rng.draw() % 11) as usize * 16);
+    png(size, &mut rng)
+}
+
+/// A PNG of noise with stored pixels, so that it takes no encoder.
+fn png([width, height]: [usize; 2], rng: &mut SplitMix) -> Vec<u8> {
     let mut raw = Vec::new();
     for _ in 0..height {
         raw.push(0);
@@ -128,11 +146,11 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
-fn request(text: String, pictures: &[u64], new: u32) -> RequestParams<'static> {
+fn request(text: String, picture: Option<&[u8]>, new: u32) -> RequestParams<'_> {
     RequestParams {
         prompt: Prompt::Text(text.into()),
         parse_special: true,
-        pictures: pictures.iter().map(|n| Picture::Encoded(png(*n).into())).collect(),
+        pictures: picture.map(|file| Picture::Encoded(file.into())).into_iter().collect(),
         max_new_tokens: new,
         ignore_eos: true,
         ..RequestParams::default()
@@ -141,12 +159,9 @@ fn request(text: String, pictures: &[u64], new: u32) -> RequestParams<'static> {
 
 struct World<'a> {
     engine: &'a Engine,
-    /// Requests with pictures that are still to come.
-    left: u64,
-    beside: usize,
-    /// When each stream had its last token; those with pictures have none.
+    /// When each stream had its last token.
     last: HashMap<RequestId, Option<Instant>>,
-    began: HashMap<RequestId, Instant>,
+    streams: u64,
     outcome: Outcome,
 }
 
@@ -158,74 +173,85 @@ struct Outcome {
 }
 
 impl<'a> World<'a> {
-    fn new(engine: &'a Engine, left: u64) -> Self {
-        let (last, began) = (HashMap::new(), HashMap::new());
-        Self { engine, left, beside: 0, last, began, outcome: Outcome::default() }
+    fn new(engine: &'a Engine) -> Self {
+        Self { engine, last: HashMap::new(), streams: 0, outcome: Outcome::default() }
     }
 
     fn stream(&mut self) -> Result<()> {
-        let text = format!("Stream {}: ", self.last.len());
-        let id = self.engine.submit(vec![request(text, &[], 200)])?[0];
+        self.streams += 1;
+        let id = self.engine.submit(vec![request(format!("Stream {}: ", self.streams), None, 200)])?[0];
         self.last.insert(id, None);
         Ok(())
     }
 
-    fn picture(&mut self) -> Result<()> {
-        let text = format!("Look {}: {PICTURE} what is it?", self.left);
-        let began = Instant::now();
-        let id = self.engine.submit(vec![request(text, &[1000 + self.left], 4)])?[0];
-        self.began.insert(id, began);
-        (self.left, self.beside) = (self.left - 1, self.beside + 1);
-        Ok(())
-    }
-
-    /// Streams go on while there are pictures; without any, each ends once.
-    fn run(mut self) -> Result<Outcome> {
-        let (start, pictures) = (Instant::now(), self.left > 0);
-        (0..STREAMS).try_for_each(|_| self.stream())?;
-        let mut running = STREAMS;
-        while running > 0 {
-            while self.left > 0 && self.beside < BESIDE {
-                self.picture()?;
-            }
-            let mut got = Vec::new();
-            self.engine.poll(Which::Any, 64, None, &mut |lease, event| {
-                got.push((event.request, lease, event.tokens.len(), event.finish, event.message.clone()));
-            })?;
-            let now = Instant::now();
-            self.engine.give_back(&mut got.iter().map(|(id, lease, ..)| (*id, *lease)));
-            for (id, _, tokens, finish, message) in got {
-                if finish == FinishReason::Failed {
-                    return Err(Error::internal(message));
-                }
-                self.hear(id, tokens, now);
-                if finish != FinishReason::None {
-                    self.engine.release(id)?;
-                    if self.last.remove(&id).is_none() {
-                        self.beside -= 1;
-                    } else if pictures && self.left + self.beside as u64 > 0 {
-                        self.stream()?;
-                    } else {
-                        running -= 1;
+    /// Streams go on while there are pictures; without any, each ends once. Another thread submits pictures, as that takes
+    /// the time of their decoding.
+    fn run(mut self, pictures: &[Vec<u8>]) -> Result<Outcome> {
+        let began: Vec<Mutex<Option<Instant>>> = pictures.iter().map(|_| Mutex::default()).collect();
+        let (ended, wait) = mpsc::channel();
+        (0..BESIDE).for_each(|_| ended.send(()).expect("the receiver lives"));
+        std::thread::scope(|scope| {
+            let (engine, began) = (self.engine, &began);
+            scope.spawn(move || {
+                for (n, file) in pictures.iter().enumerate() {
+                    if wait.recv().is_err() {
+                        return;
                     }
+                    *began[n].lock().expect("no panics") = Some(Instant::now());
+                    let params = request(format!("Look {n}: {PICTURE} what is it?"), Some(file), 4);
+                    let params = RequestParams { user_data: n as u64 + 1, ..params };
+                    engine.submit(vec![params]).unwrap_or_else(|error| fail(&error));
                 }
-            }
-            if pictures && self.left == 0 && self.beside == 0 && self.outcome.seconds == 0.0 {
-                self.outcome.seconds = start.elapsed().as_secs_f64();
-            }
-        }
+            });
+            self.listen(began, &ended)
+        })?;
         Ok(self.outcome)
     }
 
-    fn hear(&mut self, id: RequestId, tokens: usize, now: Instant) {
-        if tokens == 0 {
-            return;
+    fn listen(&mut self, began: &[Mutex<Option<Instant>>], ended: &mpsc::Sender<()>) -> Result<()> {
+        let (start, mut left) = (Instant::now(), began.len());
+        (0..STREAMS).try_for_each(|_| self.stream())?;
+        while !self.last.is_empty() || left > 0 {
+            let mut got = Vec::new();
+            self.engine.poll(Which::Any, 64, None, &mut |lease, event| {
+                let ids = (event.request, lease, event.user_data);
+                got.push((ids, event.tokens.len(), event.finish, event.message.clone()));
+            })?;
+            let now = Instant::now();
+            self.engine.give_back(&mut got.iter().map(|((id, lease, _), ..)| (*id, *lease)));
+            for ((id, _, number), tokens, finish, message) in got {
+                if finish == FinishReason::Failed {
+                    return Err(Error::internal(message));
+                }
+                let picture = (number as usize).checked_sub(1);
+                match picture {
+                    _ if tokens == 0 => {}
+                    Some(n) => {
+                        let first = began[n].lock().expect("no panics").take();
+                        self.outcome.first.extend(first.map(|began| (now - began).as_secs_f64()));
+                    }
+                    None => self.hear(id, tokens, now, left > 0 || began.is_empty()),
+                }
+                if finish == FinishReason::None {
+                    continue;
+                }
+                self.engine.release(id)?;
+                if picture.is_some() {
+                    left -= 1;
+                    self.outcome.seconds = start.elapsed().as_secs_f64();
+                    // After the last one nobody waits.
+                    let _ = ended.send(());
+                } else {
+                    self.last.remove(&id);
+                    (left > 0).then(|| self.stream()).transpose()?;
+                }
+            }
         }
-        if let Some(began) = self.began.remove(&id) {
-            self.outcome.first.push((now - began).as_secs_f64());
-        }
-        // After the last picture the streams are alone.
-        let counts = self.outcome.seconds == 0.0;
+        Ok(())
+    }
+
+    /// `counts`: after the last picture the streams are alone.
+    fn hear(&mut self, id: RequestId, tokens: usize, now: Instant, counts: bool) {
         if let Some(last) = self.last.get_mut(&id) {
             let before = last.replace(now);
             let gap = before.filter(|_| counts).map(|before| (now - before).as_secs_f64() / tokens as f64);
@@ -234,13 +260,12 @@ impl<'a> World<'a> {
     }
 }
 
-/// Times to the first token: of a picture, of a second turn about it, and of another prompt with it while a request
-/// that has it lives.
-fn turns(engine: &Engine) -> Result<Value> {
-    let first_token = |text: &str, pictures: &[u64]| {
+/// Times to the first token: of a large picture, of a second turn that sends it again, and of another prompt with it while
+/// a request that has it lives.
+fn turns(engine: &Engine, rounds: u64) -> Result<Value> {
+    let first_token = |text: &str, picture: &[u8]| {
         let began = Instant::now();
-        let request = RequestParams { stream: true, ..request(text.into(), pictures, 1) };
-        let id = engine.submit(vec![request])?[0];
+        let id = engine.submit(vec![request(text.into(), Some(picture), 1)])?[0];
         let mut ended = FinishReason::None;
         while ended == FinishReason::None {
             engine.poll(Which::Any, 1, None, &mut |_, event| {
@@ -256,12 +281,13 @@ fn turns(engine: &Engine) -> Result<Value> {
         }
     };
     let [mut first, mut second, mut shared] = [const { Vec::new() }; 3];
-    for n in 0..9 {
+    for n in 0..rounds {
+        let file = png([1024; 2], &mut SplitMix(1_000_000 + n));
         let text = format!("{n} {PICTURE} What is it?");
-        first.push(first_token(&text, &[n])?);
-        second.push(first_token(&format!("{text} A picture. And its colour?"), &[n])?);
-        let holds = engine.submit(vec![request(text.clone(), &[n], 900 - 200)])?[0];
-        shared.push(first_token(&format!("Another question: {text}"), &[n])?);
+        first.push(first_token(&text, &file)?);
+        second.push(first_token(&format!("{text} A picture. And its colour?"), &file)?);
+        let holds = engine.submit(vec![request(text.clone(), Some(&file), 900)])?[0];
+        shared.push(first_token(&format!("Another question: {text}"), &file)?);
         engine.release(holds)?;
     }
     let [first, second, shared] = [first, second, shared].map(median);

@@ -4,13 +4,14 @@
 //!
 //! SHAPE: bitnet-2b (BitNet b1.58 2B-4T), bitnet-2b-silu (the same tensors under the architecture `bitnet`, which is
 //! the one that llama.cpp reads; its feed-forward has SiLU for ReLU²), bitnet-large, bitnet-3b, llama-1b (Llama 3.2),
-//! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN), qwen35-4b and bonsai-27b (hybrids of Gated DeltaNet and
-//! attention), bonsai2-27b, bonsai2-9b, bonsai2-4b and bonsai2-2b (the same with rotated inputs; published in ptq1_0 and
-//! pq2_0), maple-20b (256 experts, of which a row has 8). WEIGHTS: the type of the projections. HEAD: the type of the
-//! embedding, which is also the head, except in bonsai-8b, maple-20b and the hybrids of 9B and 27B, whose head is a
-//! separate tensor of the same type. qwen35-4b-mtp and bonsai2-27b-mtp also have a block of multi-token prediction,
-//! qwen35-4b-drafter has that block alone, to draft for qwen35-4b. qwen35-tower is the vision tower of qwen35-4b as an
-//! mmproj file; HEAD is the type of its table of positions, which converters write in F32.
+//! bonsai-1.7b and bonsai-8b (Qwen 3; the 8B with YaRN), qwen35-0.8b, qwen35-4b and bonsai-27b (hybrids of Gated
+//! DeltaNet and attention), bonsai2-27b, bonsai2-9b, bonsai2-4b and bonsai2-2b (the same with rotated inputs; published
+//! in ptq1_0 and pq2_0), maple-20b (256 experts, of which a row has 8). WEIGHTS: the type of the projections. HEAD: the
+//! type of the embedding, which is also the head, except in bonsai-8b, maple-20b and the hybrids of 9B and 27B, whose
+//! head is a separate tensor of the same type. qwen35-4b-mtp and bonsai2-27b-mtp also have a block of multi-token
+//! prediction, qwen35-4b-drafter has that block alone, to draft for qwen35-4b. qwen35-tower and qwen35-0.8b-tower are
+//! the vision towers of qwen35-4b and qwen35-0.8b as mmproj files; HEAD is the type of their tables of positions, which
+//! converters write in F32.
 //! LAYERS: writes only this many layers; they are the same for any number (4 have one of attention in a hybrid).
 //! DAMPING: multiplies the updates of layers after the second, by their sub-norms. The first two layers then agree more
 //! or less with all, as a draft model may. ZEROS: about this share of each layer's gates is negative, for any token (of
@@ -30,6 +31,7 @@ use fill::random;
 use shapes::{DELTA_DIM, KERNEL, SHAPES, Shape};
 use std::io::Write;
 use std::path::Path;
+use tower::{TOWERS, Tower};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -45,10 +47,11 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     if rest.len() > 3 {
         return Err(usage.into());
     };
-    if shape == tower::NAME {
-        return write_tower(dtype(weights)?, dtype(head)?, out, rest);
+    if let Some(tower) = TOWERS.iter().find(|tower| tower.name == shape) {
+        return write_tower(tower, [dtype(weights)?, dtype(head)?], out, rest);
     }
-    let known = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    let names = || SHAPES.iter().map(|s| s.name).chain(TOWERS.iter().map(|t| t.name));
+    let known = || names().collect::<Vec<_>>().join(", ");
     let shape = SHAPES.iter().find(|s| s.name == shape).ok_or_else(|| format!("shapes are {}", known()))?;
     let layers = match rest.first() {
         None => shape.layers,
@@ -81,14 +84,19 @@ fn run(args: &[String]) -> std::result::Result<(), String> {
     written.map_err(|e| e.message)
 }
 
-fn write_tower(weights: DType, head: DType, out: &str, rest: &[String]) -> std::result::Result<(), String> {
+fn write_tower(
+    tower: &Tower,
+    [weights, head]: [DType; 2],
+    out: &str,
+    rest: &[String],
+) -> std::result::Result<(), String> {
     let layers = match rest {
-        [] => tower::LAYERS,
+        [] => tower.layers,
         [n] => n.parse().map_err(|_| format!("'{n}' layers"))?,
         _ => return Err("DAMPING is for shapes with sub-norms".into()),
     };
     let mut file = Tensors { weights, head, damping: 1.0, lean: None, list: Vec::new() };
-    file.tower(layers)?;
+    file.tower(tower, layers)?;
     let tensors: Vec<_> = file.list.iter().map(|t| (t.name.clone(), t.dims.clone())).collect();
     let data = |index: usize, out: &mut dyn Write| {
         // A kernel's rows are longer than its first dimension.
@@ -99,7 +107,7 @@ fn write_tower(weights: DType, head: DType, out: &str, rest: &[String]) -> std::
         };
         random(&Tensor { name: String::new(), dims, ..*tensor }, tensor.seed, &[], out)
     };
-    let written = write_file(Path::new(out), &tower::metadata(layers), &tensors, data, |_| Ok(()));
+    let written = write_file(Path::new(out), &tower::metadata(tower, layers), &tensors, data, |_| Ok(()));
     written.map_err(|e| e.message)
 }
 

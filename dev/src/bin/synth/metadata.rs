@@ -117,7 +117,10 @@ const FOLDED: [&str; 11] = [
     "output",
 ];
 
-/// A token for each byte, two control tokens, and fillers: a tokenizer of the model's size without a training text.
+/// The tokens of begin and end, and those of Qwen's pictures.
+const CONTROLS: [&str; 5] = ["<|begin|>", "<|end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"];
+
+/// A token for each byte, control tokens, and fillers: a tokenizer of the model's size without a training text.
 fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
     // GPT-2's stand-ins: printable bytes are themselves, the others follow from U+0100 on.
     let printable = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
@@ -129,25 +132,19 @@ fn tokenizer(vocab: usize) -> Vec<(String, Meta)> {
             char::from_u32(c).map(String::from).unwrap_or_default()
         })
         .collect();
-    tokens.extend(["<|begin|>".into(), "<|end|>".into()]);
+    tokens.extend(CONTROLS.map(String::from));
     tokens.extend((tokens.len()..vocab).map(|i| format!("<|filler_{i}|>")));
-    let types = (0..vocab)
-        .map(|i| {
-            if i < 256 {
-                1
-            } else if i < 258 {
-                3
-            } else {
-                5
-            }
-        })
-        .collect();
+    let types = (0..vocab).map(|i| match i {
+        0..256 => 1,
+        i if i < 256 + CONTROLS.len() => 3,
+        _ => 5,
+    });
     let key = |k: &str| format!("tokenizer.ggml.{k}");
     vec![
         (key("model"), "gpt2".into()),
         (key("pre"), "gpt-2".into()),
         (key("tokens"), Meta::Strs(tokens)),
-        (key("token_type"), Meta::I32s(types)),
+        (key("token_type"), Meta::I32s(types.collect())),
         (key("merges"), Meta::Strs(Vec::new())),
         (key("bos_token_id"), Meta::U32(256)),
         (key("eos_token_id"), Meta::U32(257)),

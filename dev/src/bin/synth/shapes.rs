@@ -128,8 +128,8 @@ const QWEN35_27B: Shape = Shape {
 pub const DELTA_DIM: usize = 128;
 pub const KERNEL: usize = 4;
 
-/// Sizes of Qwen 3.5 2B and 9B are those of its model cards. They were not compared with a file.
-pub const SHAPES: [Shape; 18] = [
+/// Sizes of Qwen 3.5 0.8B, 2B and 9B are those of its model cards. They were not compared with a file.
+pub const SHAPES: [Shape; 19] = [
     BITNET_2B,
     // The only BitNet architecture that llama.cpp has.
     Shape { name: "bitnet-2b-silu", architecture: "bitnet", ..BITNET_2B },
@@ -174,6 +174,16 @@ pub const SHAPES: [Shape; 18] = [
         ..BONSAI
     },
     QWEN35,
+    Shape {
+        name: "qwen35-0.8b",
+        hidden: 1024,
+        ffn: 3584,
+        layers: 24,
+        heads: 8,
+        kv_heads: 2,
+        delta: (16, 16),
+        ..QWEN35
+    },
     Shape { name: "qwen35-4b-mtp", mtp: true, ..QWEN35 },
     Shape { name: "qwen35-4b-drafter", mtp: true, alone: true, ..QWEN35 },
     QWEN35_27B,
