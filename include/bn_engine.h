@@ -1588,10 +1588,10 @@ bn_status bn_session_save(bn_engine *engine, bn_string name, uint8_t *data, size
  *
  * [not from a callback]
  * @return `BN_ERR_INVALID_ARGUMENT`: also for no session, a damaged one, or one of another model,
- * `kv_type`, `kv_block_size` or version, or one with pictures that another tower has seen, or with
- * another `picture_tokens`; `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold
- * together, or than requests and sessions leave now; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`;
- * `BN_ERR_ENGINE_DEAD`. */
+ * `kv_type`, `kv_block_size` or version, or one with pictures that another tower has seen, or this
+ * one in other sizes (`picture_tokens`; in Gemma 4 also the rows of a step);
+ * `BN_ERR_MEMORY_LIMIT`: it needs more KV blocks than sessions may hold together, or than requests
+ * and sessions leave now; `BN_ERR_BUSY`; `BN_ERR_SHUTDOWN`; `BN_ERR_ENGINE_DEAD`. */
 bn_status bn_session_restore(bn_engine *engine, bn_string name, const uint8_t *data, size_t size,
     bn_error *error);
 

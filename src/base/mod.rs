@@ -1,4 +1,4 @@
-//! Errors, ids, shared bytes, digests, the clock, the operating system and the loom shim. Everything may import this layer.
+//! Errors, ids, shared bytes, the clock, the operating system and the loom shim. Everything may import this layer.
 
 pub mod bytes;
 pub mod clock;

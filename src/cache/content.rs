@@ -47,7 +47,7 @@ pub struct PictureSpan {
 }
 
 impl PictureSpan {
-    /// What they are known by where the picture has this hash.
+    /// Their contents, given the picture's hash.
     pub fn contents(&self, picture: u64) -> impl Iterator<Item = ContentId> {
         (self.first..self.first + self.count).map(move |index| ContentId::of_vector(picture, index))
     }

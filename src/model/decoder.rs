@@ -148,8 +148,8 @@ impl Model for Decoder {
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
-        let programs = self.programs().into_iter().chain([&self.append]);
-        step_bytes(programs, ops, extent, &self.ropes, 1 + usize::from(self.other_shape().is_some()))
+        let passes = self.programs().into_iter().chain([&self.append]).map(|program| (program, extent));
+        step_bytes(passes, ops, &self.ropes, 1 + usize::from(self.other_shape().is_some()))
     }
 
     fn forward(

@@ -156,7 +156,7 @@ impl Linear<'_> {
                 let x = x.blocks(block, &mut prepared.ints);
                 quantized::matmul(self.pool, self.isa, &x, parts, stride, out);
             }
-            Some(None) if self.weights.whole && whole::takes(parts) => {
+            Some(None) if self.weights.whole && parts.iter().all(|part| whole::takes(part.matrix.dtype)) => {
                 let row = |n: usize, then: &mut dyn FnMut(&[f32])| x.with(n, false, then);
                 let rows = whole::Rows { count: x.rows, cols: x.cols, row: &row };
                 whole::matmul(self.pool, self.isa, &rows, parts, stride, &mut prepared.factors, out);

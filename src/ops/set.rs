@@ -66,16 +66,14 @@ pub trait OpSet: Send + Sync {
     fn head_bytes(&self, _rows: usize, _vocab: usize) -> usize {
         0
     }
-    /// Bytes that a product of `Projections::whole` keeps, besides its rows in f32, for `rows` rows of `cols` columns.
+    /// Bytes that a product of `Projections::whole` keeps for `rows` rows of `cols` columns, besides its inputs.
     fn whole_bytes(&self, _rows: usize, _cols: usize) -> usize {
         0
     }
     /// Maximum bytes that attention keeps between calls, for steps of `rows` rows and contexts of `context` positions.
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize;
     /// Maximum bytes that `Op::Encode` keeps between calls, for texts of `rows` rows.
-    fn encode_bytes(&self, _shape: &AttentionShape, _rows: usize) -> usize {
-        0
-    }
+    fn encode_bytes(&self, shape: &AttentionShape, rows: usize) -> usize;
     /// Rows of a sequence that `Op::Encode` has in one task.
     fn task_rows(&self) -> usize {
         1

@@ -5,6 +5,7 @@ use super::paging::Paging;
 use super::pass::{Op, Program, Ropes};
 use super::set::OpSet;
 use super::types::{Projections, Rope};
+use crate::kernels::gemm::dense::whole;
 
 /// A step's rows, and the contexts that they may have.
 #[derive(Clone, Copy)]
@@ -15,14 +16,17 @@ pub struct Extent {
     pub context: usize,
 }
 
-/// Memory that operations keep besides registers: f32 of each row, then bytes of all rows.
+/// Bytes that operations keep, each for all passes.
 #[derive(Default)]
 struct Scratch {
-    /// Columns of the widest input of a product.
-    widest: usize,
+    registers: usize,
+    /// Rotations, and places in the KV cache.
+    places: usize,
+    /// Inputs of a product.
+    inputs: usize,
     /// The input and the product of a matrix with a norm of its own.
     own: usize,
-    /// Bytes of products of whole pictures.
+    /// Products of whole pictures.
     whole: usize,
     experts: usize,
     recurrent: usize,
@@ -31,7 +35,7 @@ struct Scratch {
     head: usize,
 }
 
-/// Upper bound of the bytes that steps with any of `programs` keep on `ops`, and a MiB for the threads:
+/// Upper bound of the bytes that steps keep on `ops`, each with any of `passes`, and a MiB for the threads:
 /// - For each row the registers, and the rotations.
 /// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once and
 ///   as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns, 4 more
@@ -40,25 +44,31 @@ struct Scratch {
 ///   layers.
 /// - For each row, its place in the KV cache, for each of `shapes` shapes of attention.
 pub fn step_bytes<'a>(
-    programs: impl Iterator<Item = &'a Program>,
+    passes: impl Iterator<Item = (&'a Program, Extent)>,
     ops: &dyn OpSet,
-    extent: Extent,
     ropes: &[Ropes],
     shapes: usize,
 ) -> usize {
-    let (mut scratch, mut registers) = (Scratch::default(), 0);
-    for program in programs {
-        program.ops().iter().for_each(|op| scratch.add(op, ops, extent));
-        registers = registers.max(if ops.pools() { program.pooled() } else { program.floats() });
-    }
-    let Scratch { widest, own, whole, experts, recurrent, attention, threads, head } = scratch;
     let angles = |rope: &Rope| 1 + 3 * usize::from(rope.axes.is_some()) + 2 * rope.inv_freq.len();
     let angles: usize = ropes.iter().map(|ropes| angles(&ropes.rope)).sum();
-    let floats = registers + angles + widest + own + experts + recurrent;
-    let row = 4 * floats + 3 * widest.next_multiple_of(256) + widest * 3 / 8 + 64;
-    let row = row + shapes * Paging::ROW_BYTES;
-    let all = [extent.rows.saturating_mul(row), whole, attention, threads, head, 1 << 20];
+    let mut scratch = Scratch::default();
+    for (program, extent) in passes {
+        let floats = if ops.pools() { program.pooled() } else { program.floats() };
+        extent.most(&mut scratch.registers, 4 * floats);
+        extent.most(&mut scratch.places, 4 * angles + shapes * Paging::ROW_BYTES);
+        program.ops().iter().for_each(|op| scratch.add(op, ops, extent));
+    }
+    let Scratch { registers, places, inputs, own, whole, experts, recurrent, attention, threads, head } =
+        scratch;
+    let all = [registers, places, inputs, own, whole, experts, recurrent, attention, threads, head, 1 << 20];
     all.into_iter().fold(0, usize::saturating_add)
+}
+
+impl Extent {
+    /// Raises `bytes` to those of all rows.
+    fn most(self, bytes: &mut usize, of_row: usize) {
+        *bytes = (*bytes).max(self.rows.saturating_mul(of_row));
+    }
 }
 
 impl Program {
@@ -106,10 +116,10 @@ impl Scratch {
                     false => hidden * used + 6 * hidden + 4 * width,
                 };
                 let row = row + experts.experts.len() + 7 * used;
-                self.experts = self.experts.max(row);
+                extent.most(&mut self.experts, 4 * row);
                 self.threads = self.threads.max(ops.threads() * FEW * 6 * 4 * (hidden + width));
             }
-            Op::Recur { net, .. } => self.recurrent = self.recurrent.max(net.scratch()),
+            Op::Recur { net, .. } => extent.most(&mut self.recurrent, 4 * net.scratch()),
             Op::Attention { how, .. } | Op::Append { how, .. } => {
                 let kept = ops.attention_bytes(&how.shape, extent.rows, extent.context);
                 self.attention = self.attention.max(kept);
@@ -129,13 +139,13 @@ impl Scratch {
 
     fn product(&mut self, weights: &Projections, ops: &dyn OpSet, extent: Extent) {
         let cols = weights.matrices.first().map_or(0, |matrix| matrix.cols);
-        self.widest = self.widest.max(cols);
-        if weights.whole {
+        extent.most(&mut self.inputs, 4 * cols + 3 * cols.next_multiple_of(256) + cols * 3 / 8 + 64);
+        if weights.whole && weights.matrices.iter().any(|matrix| whole::takes(matrix.dtype)) {
             self.whole = self.whole.max(ops.whole_bytes(extent.rows, cols));
         }
         if !weights.norms.is_empty() {
             let rows = weights.matrices.iter().map(|matrix| matrix.rows).max().unwrap_or(0);
-            self.own = self.own.max(cols + rows);
+            extent.most(&mut self.own, 4 * (cols + rows));
         }
     }
 }

@@ -29,7 +29,7 @@ struct Sequence {
     /// Width and height.
     pictures: Vec<[u32; 2]>,
     positions: usize,
-    /// Of text that follows text.
+    /// Tokens of text whose predecessor is text.
     tokens: Vec<u32>,
     logprobs: Vec<f64>,
 }
@@ -72,6 +72,7 @@ fn log_probabilities_are_those_of_llama_cpp() {
             let scored: Vec<usize> = (1..answer.tokens.len()).filter(follows).collect();
             let tokens: Vec<u32> = scored.iter().map(|at| answer.tokens[*at]).collect();
             assert_eq!(tokens, sequence.tokens, "{}: {}", case.model, sequence.text);
+            assert_eq!(scored.len(), sequence.logprobs.len());
             for (at, want) in scored.iter().zip(&sequence.logprobs) {
                 let got = f64::from(f32::from_bits(answer.logprob_bits[*at].1));
                 let off = (got - want).abs() / want.abs().max(1.0);

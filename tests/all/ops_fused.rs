@@ -30,6 +30,10 @@ impl OpSet for InParts {
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
         self.0.attention_bytes(shape, rows, context)
     }
+
+    fn encode_bytes(&self, shape: &AttentionShape, rows: usize) -> usize {
+        self.0.encode_bytes(shape, rows)
+    }
 }
 
 fn bits(x: &Tensor) -> Vec<Vec<u32>> {

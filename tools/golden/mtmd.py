@@ -40,7 +40,7 @@ NOTHING = M.mtmd_helper_post_decode_callback()
 MARKER = M.mtmd_default_marker().decode()
 M.mtmd_log_set(llama_cpp_run._quiet, ctypes.c_void_p())
 CONTEXT = 128
-# Of Qwen's pictures. A file that says none has those of the published ones, from 65,536 on.
+# Bounds of Qwen's pictures. A file without any has those of the published ones, from 65,536 on.
 PIXELS = (256, 4096)
 
 # Texts with a place for each picture, and what stands there for this library and for mtmd. For Gemma 3 this library
@@ -259,7 +259,7 @@ def noise(name, sequences):
 
 
 def log_probabilities(out):
-    """Of each token of text whose predecessor is one."""
+    """The tokens of text whose predecessor is one, and their log probabilities."""
     tokens, values = [], []
     for before, after in zip(out, out[1:]):
         if before and after:
@@ -300,8 +300,16 @@ def make(name):
 
 def main():
     os.makedirs(OUT, exist_ok=True)
-    made = [make(name) for name in sys.argv[2:] or CASES]
-    with open(os.path.join(OUT, "index.json"), "w") as file:
+    path = os.path.join(OUT, "index.json")
+    cases = {}
+    if os.path.exists(path):
+        with open(path) as file:
+            cases = {case["model"]: case for case in json.load(file)["cases"]}
+    for name in sys.argv[2:] or CASES:
+        case = make(name)
+        cases[case["model"]] = case
+    made = list(cases.values())
+    with open(path, "w") as file:
         json.dump({"source": f"{llama_cpp_run.VERSION}, {VERSIONS}", "cases": made}, file, indent=1)
         file.write("\n")
 

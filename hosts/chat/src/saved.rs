@@ -75,13 +75,11 @@ fn written(conversation: &Conversation) -> String {
 fn save_session(chat: &Chat, path: &Path) -> std::result::Result<usize, String> {
     match chat.engine.session_save(SESSION) {
         Ok(data) => write_whole(path, &data).map(|()| data.len()),
-        // Remove an older file, which belongs to another conversation. One with pictures cannot be saved.
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
-                _ => Ok(0),
-            }
-        }
+        // Remove an older file, which belongs to another conversation.
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(words_of_system(&error)),
+            _ => Ok(0),
+        },
         Err(error) => Err(words_of_library(error.message())),
     }
 }

@@ -193,7 +193,11 @@ impl<'a> Split<'a> {
     }
 
     fn name(&self, part: u32) -> String {
-        format!("{}-{part:05}-of-{:05}{GGUF}", self.stem, self.parts)
+        self.stem_of(part) + GGUF
+    }
+
+    fn stem_of(&self, part: u32) -> String {
+        format!("{}-{part:05}-of-{:05}", self.stem, self.parts)
     }
 }
 
@@ -217,11 +221,13 @@ pub fn is_model(name: &str) -> bool {
 }
 
 /// The names of all files of the model that begins with the file of this name.
-pub fn parts_of(name: &str) -> Vec<String> {
-    match ends_with(name, GGUF).then(|| Split::of(name)) {
-        Some(split) if split.parts > 1 => (1..=split.parts).map(|part| split.name(part)).collect(),
-        _ => vec![name.to_owned()],
-    }
+pub fn parts_of(name: &str) -> impl Iterator<Item = String> {
+    let split = ends_with(name, GGUF).then(|| Split::of(name)).filter(|split| split.parts > 1);
+    let end = &name[name.len() - split.as_ref().map_or(0, |_| GGUF.len())..];
+    (1..=split.as_ref().map_or(1, |split| split.parts)).map(move |part| match &split {
+        Some(split) => format!("{}{end}", split.stem_of(part)),
+        None => name.to_owned(),
+    })
 }
 
 /// Whether a model's name ends with the type, as a word.

@@ -138,11 +138,12 @@ impl Core {
             let entry = plan.entries[offer.at];
             let Some(sequence) = sequences.get(entry.seq) else { continue };
             let last = entry.start + pass;
-            let rotation = sequence.pictures.as_ref().map_or([last; 3], |pictures| pictures.rotation(last));
+            let rotation =
+                || sequence.pictures.as_ref().map_or([last; 3], |pictures| pictures.rotation(last));
             let wanted = Wanted {
                 table: scheduler.block_table(entry.seq),
                 last,
-                rotation: by_grid.then_some(rotation),
+                rotation: by_grid.then(rotation),
                 pass,
                 state: scheduler.state_slot(entry.seq),
                 token: &|position| sequence.token_or_draft(position as usize),

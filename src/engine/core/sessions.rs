@@ -49,11 +49,8 @@ impl Core {
     pub(crate) fn save_session(&mut self, name: &str) -> Result<Vec<u8>> {
         let shape = self.shape()?;
         let session = self.scheduler.session(name).ok_or_else(|| no_session(name))?;
-        let maker = if session.pictures.is_empty() {
-            0
-        } else {
-            self.shared.eyes.as_ref().map_or(0, |eyes| eyes.known.maker)
-        };
+        let eyes = self.shared.eyes.as_ref().filter(|_| !session.pictures.is_empty());
+        let maker = eyes.map_or(0, |eyes| eyes.known.maker);
         let pictures = Seen { maker, spans: &session.pictures };
         let read =
             &mut |index: usize, out: &mut Vec<u8>| self.memory.read(Unit::Block, session.table[index], out);
@@ -93,7 +90,8 @@ impl Core {
         let known = self.shared.eyes.as_ref().map(|eyes| &eyes.known);
         let Some(known) = known.filter(|known| known.maker == saved.maker) else {
             return Err(Error::invalid(
-                "the session has pictures that another tower has seen, or this one in other sizes (picture_tokens)",
+                "the session has pictures that another tower has seen, or this one in other sizes (picture_tokens, \
+                 and in Gemma 4 the rows of a step)",
             ));
         };
         for span in &saved.pictures {

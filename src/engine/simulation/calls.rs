@@ -57,7 +57,7 @@ impl Host {
                 prompt[at] = FIRST + self.rng.below(COUNT.into()) as u32;
             }
         }
-        // Of more pictures, the last are letters.
+        // Pictures past the maximum become letters.
         let pictures = prompt.iter_mut().filter(|token| **token >= FIRST);
         pictures.skip(MOST_PICTURES as usize).for_each(|token| *token = LETTERS[0]);
         prompt.truncate(1 + self.rng.below(most) as usize);

@@ -58,7 +58,7 @@ pub struct Host {
     /// next pass.
     pub replica: usize,
     pub ending: Vec<RequestId>,
-    /// What the turn's drafts were rotated by, by their block and position.
+    /// Rotations of the turn's drafts, by block and position.
     pub rotations: HashMap<(u32, u32), [u32; 3]>,
     /// This turn began in a pause of the engine.
     pub held_still: bool,

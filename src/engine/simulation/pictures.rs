@@ -23,7 +23,7 @@ pub const FIRST: u32 = 1000;
 const SIZES: [(u32, u32); 4] = [(16, 16), (24, 16), (16, 40), (48, 30)];
 pub const COUNT: u32 = SIZES.len() as u32;
 
-/// What the echo model reads of each picture.
+/// Tokens that the echo model reads in place of each picture.
 static READ: OnceLock<Vec<Vec<u32>>> = OnceLock::new();
 
 pub fn sight() -> Arc<Sight> {
@@ -186,6 +186,14 @@ impl OpSet for Slow {
 
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
         self.0.attention_bytes(shape, rows, context)
+    }
+
+    fn encode_bytes(&self, shape: &AttentionShape, rows: usize) -> usize {
+        self.0.encode_bytes(shape, rows)
+    }
+
+    fn whole_bytes(&self, rows: usize, cols: usize) -> usize {
+        self.0.whole_bytes(rows, cols)
     }
 
     fn task_rows(&self) -> usize {

@@ -172,8 +172,8 @@ impl Asked {
         self.logprobs += event.logprobs.len();
         let Usage { generated_tokens, drafted_tokens, accepted_tokens, .. } = event.usage;
         assert!(accepted_tokens <= drafted_tokens && accepted_tokens <= generated_tokens, "{event:?}");
-        // The draft model is the model itself, so its drafts are wrong only if tokens are drawn at random, or
-        // after an output's end.
+        // The draft model is the model itself, so its drafts are wrong only if tokens are drawn at random, after an
+        // output's end, or behind pictures, which it does not see.
         let plain = self.params.sampling == SamplingParams::default() && self.params.pictures.is_empty();
         if self.params.speculation == Some(Speculation::Model) && plain {
             assert!(drafted_tokens - accepted_tokens <= MAX_DRAFT as u32, "{event:?}");

@@ -7,7 +7,7 @@
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 
 use crate::kernels::Isa;
-use crate::kernels::simd::lanes::{Element, Lanes};
+use crate::kernels::simd::lanes::{Element, Lanes, Register};
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
@@ -37,16 +37,17 @@ impl Tile {
     }
 
     /// Columns in whole strips.
-    pub(crate) const fn whole(self, columns: usize) -> usize {
+    pub(crate) const fn padded(self, columns: usize) -> usize {
         columns.next_multiple_of(self.columns)
     }
 }
 
+/// Whether `L` is of AVX-512.
 const fn is_wide<L: Lanes>() -> bool {
-    L::SUMS >= WIDE.rows
+    L::Register::WIDTH == LANES
 }
 
-/// Factors, `PITCH` floats a row, and a strip of as many rows as there are factors in each row.
+/// Rows of factors (the activations of a product), `PITCH` floats apart, and a strip with a row for each factor of a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands<'a> {
     pub factors: &'a [f32],
@@ -72,23 +73,23 @@ impl Operands<'_> {
         unsafe {
             if is_wide::<L>() {
                 match rows {
-                    9.. => self.rows::<L, 14, 2>(begins, sums, stride),
-                    5.. => self.rows::<L, 8, 2>(begins, sums, stride),
-                    3.. => self.rows::<L, 4, 2>(begins, sums, stride),
-                    _ => self.rows::<L, 2, 2>(begins, sums, stride),
+                    9.. => self.multiply::<L, 14, 2>(begins, sums, stride),
+                    5.. => self.multiply::<L, 8, 2>(begins, sums, stride),
+                    3.. => self.multiply::<L, 4, 2>(begins, sums, stride),
+                    _ => self.multiply::<L, 2, 2>(begins, sums, stride),
                 }
             } else {
                 match rows {
-                    5.. => self.rows::<L, 6, 1>(begins, sums, stride),
-                    3.. => self.rows::<L, 4, 1>(begins, sums, stride),
-                    _ => self.rows::<L, 2, 1>(begins, sums, stride),
+                    5.. => self.multiply::<L, 6, 1>(begins, sums, stride),
+                    3.. => self.multiply::<L, 4, 1>(begins, sums, stride),
+                    _ => self.multiply::<L, 2, 1>(begins, sums, stride),
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn rows<L: Lanes, const R: usize, const V: usize>(
+    unsafe fn multiply<L: Lanes, const R: usize, const V: usize>(
         self,
         begins: bool,
         out: &mut [f32],

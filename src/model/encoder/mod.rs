@@ -66,7 +66,7 @@ impl Model for Encoder {
 
     fn workspace_bytes(&self, ops: &dyn OpSet, rows: usize, logits: usize) -> usize {
         let extent = Extent { rows, logits, context: self.config.context_length };
-        step_bytes([&self.program].into_iter(), ops, extent, &self.ropes, 0)
+        step_bytes([(&self.program, extent)].into_iter(), ops, &self.ropes, 0)
     }
 
     fn forward(

@@ -33,7 +33,7 @@ pub struct Tower {
     facts: Facts,
 }
 
-/// The part of a tower that a program is.
+/// Which part of a tower a program computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// The embedding of patches.
@@ -43,6 +43,7 @@ enum Stage {
     Attention,
     /// The rest of a layer.
     FeedForward,
+    /// The projector.
     SoftTokens,
 }
 
@@ -92,12 +93,10 @@ impl Tower {
     }
 
     fn stage(&self, at: usize) -> Stage {
-        match at % 3 {
-            _ if at == 0 => Stage::Patches,
+        match at {
+            0 => Stage::Patches,
             _ if at + 1 >= self.programs.len() => Stage::SoftTokens,
-            1 => Stage::Products,
-            2 => Stage::Attention,
-            _ => Stage::FeedForward,
+            _ => [Stage::FeedForward, Stage::Products, Stage::Attention][at % 3],
         }
     }
 
@@ -126,24 +125,26 @@ impl Tower {
     pub fn workspace_bytes(&self, ops: &dyn OpSet, patches: usize) -> usize {
         let c = &self.config;
         let heads = c.attention.heads * c.attention.head_dim;
-        let bytes = |(at, program): (usize, &Program)| {
-            let widest = c.attention.qkv().max(c.hidden).max(c.width);
-            let (rows, out) = match self.stage(at) {
-                Stage::Attention => (patches, heads),
-                Stage::SoftTokens => (patches.div_ceil(c.group()).min(MOST_ROWS), widest),
-                _ => (patches.min(MOST_ROWS), widest),
+        let widest = c.attention.qkv().max(c.hidden).max(c.width);
+        let pass = |(at, program)| {
+            let rows = match self.stage(at) {
+                Stage::Attention => patches,
+                Stage::SoftTokens => patches.div_ceil(c.group()).min(MOST_ROWS),
+                _ => patches.min(MOST_ROWS),
             };
-            let extent = Extent { rows, logits: 0, context: patches };
-            step_bytes([program].into_iter(), ops, extent, &self.ropes, 0) + rows * out * size_of::<f32>()
+            (program, Extent { rows, logits: 0, context: patches })
         };
-        let most = self.programs.iter().enumerate().map(bytes).max().unwrap_or(0);
+        let passes = self.programs.iter().enumerate().map(pass);
+        let out = patches.saturating_mul(heads).max(patches.min(MOST_ROWS) * widest);
+        let out = out.saturating_mul(size_of::<f32>());
+        let most = step_bytes(passes, ops, &self.ropes, 0).saturating_add(out);
         // In a layer: its input, what attention takes and makes, and its output, which is there after what attention
         // took.
         let layer = c.hidden + heads + c.attention.qkv().max(c.hidden);
         let ends = (c.patch_len() + c.hidden).max(c.hidden + c.width.div_ceil(c.group()));
         let kept = size_of::<f32>() * layer.max(ends) + self.row_bytes();
         let part = patches.min(MOST_ROWS) * self.row_bytes();
-        patches.saturating_mul(kept).saturating_add(most + part)
+        patches.saturating_mul(kept).saturating_add(most).saturating_add(part)
     }
 
     /// Runs pictures: patches `[sum of the grids' patches, patch_len]`, as `processor` makes them, and a grid for each

@@ -131,6 +131,10 @@ impl OpSet for CudaOps {
     fn attention_bytes(&self, shape: &AttentionShape, rows: usize, context: usize) -> usize {
         attention::state_bytes(shape, rows, context)
     }
+
+    fn encode_bytes(&self, _: &AttentionShape, _: usize) -> usize {
+        0 // refused
+    }
 }
 
 /// The state of a pass.

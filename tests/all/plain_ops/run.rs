@@ -35,6 +35,10 @@ impl OpSet for PlainOps {
     fn attention_bytes(&self, _: &AttentionShape, _: usize, _: usize) -> usize {
         0
     }
+
+    fn encode_bytes(&self, _: &AttentionShape, _: usize) -> usize {
+        0
+    }
 }
 
 struct Run<'a> {

@@ -39,7 +39,7 @@ impl Files {
         let Some(about) = path.and_then(|path| fs::metadata(path).ok()) else {
             return Self { bytes: 0, written: seconds(SystemTime::now()) };
         };
-        let own = path.map_or(0, if about.is_dir() { weights_in } else { parts_of });
+        let own = path.map_or(0, if about.is_dir() { weights_in } else { bytes_of_parts });
         let bytes = own.saturating_add(pictures.map_or(0, length));
         Self { bytes, written: seconds(about.modified().unwrap_or(UNIX_EPOCH)) }
     }
@@ -51,15 +51,19 @@ fn weights_in(folder: &Path) -> u64 {
     weights.map(|file| length(&file.path())).fold(0, u64::saturating_add)
 }
 
-/// The bytes of all files of a model that begins with this one.
-fn parts_of(first: &Path) -> u64 {
+/// The bytes of a model's files from this one on, up to the first that is missing.
+fn bytes_of_parts(first: &Path) -> u64 {
     let name = first.file_name().unwrap_or_default().to_string_lossy();
-    let parts = bn_hub::parts_of(&name).into_iter();
-    parts.map(|part| length(&first.with_file_name(part))).fold(0, u64::saturating_add)
+    let lengths = bn_hub::parts_of(&name).map_while(|part| known_length(&first.with_file_name(part)));
+    lengths.fold(0, u64::saturating_add)
 }
 
 fn length(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |about| about.len())
+    known_length(path).unwrap_or(0)
+}
+
+fn known_length(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|about| about.len())
 }
 
 /// The list of models, and its source.

@@ -28,7 +28,7 @@ pub(crate) struct Wanted<'a> {
     pub pass: u32,
     /// The slot of its state, if it has one.
     pub state: Option<u32>,
-    /// What its row is rotated by, in a model that rotates pictures by their lines and columns.
+    /// Rotation of its row, in a model that rotates pictures by their lines and columns.
     pub rotation: Option<[u32; 3]>,
     pub token: &'a dyn Fn(u32) -> u32,
 }

@@ -1,7 +1,7 @@
 //! Attention in f32: keys, and values, lie side by side in strips (`gemm::outer`). A block has as many positions as a
 //! sum has products, so weights are factors as they lie.
 
-use super::{Arithmetic, LANES, Layout, STEP, Scratch, Text, attended, sum_lines};
+use super::{LANES, Layout, Products, STEP, Scratch, Text, attended, sum_lines};
 use crate::kernels::gemm::outer::{DEPTH, Operands, PITCH, Tile, pack};
 use crate::kernels::pool::buffer::{Line, bytes_of, floats, floats_of};
 use crate::kernels::simd::dispatch::by_isa;
@@ -29,7 +29,7 @@ pub(super) fn layout(tile: Tile, dim: usize) -> Layout {
     Layout {
         queries: dim.div_ceil(DEPTH) * rows,
         keys: dim.next_multiple_of(LANES) * DEPTH / LANES,
-        values: DEPTH * tile.whole(dim) / LANES,
+        values: DEPTH * tile.padded(dim) / LANES,
         scores: PITCH / LANES,
         weights: rows,
     }
@@ -39,7 +39,7 @@ impl<L: Lanes> Strips<L> {
     const TILE: Tile = Tile::of_lanes::<L>();
 }
 
-impl<L: Lanes> Arithmetic for Strips<L> {
+impl<L: Lanes> Products for Strips<L> {
     type Lanes = L;
     const ROWS: usize = Self::TILE.rows;
     const BLOCK: usize = DEPTH;

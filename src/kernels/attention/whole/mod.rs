@@ -3,8 +3,8 @@
 //!
 //! Before a row's sums take a block, they are scaled to the largest score so far (Milakov and Gimelshein 2018, "Online
 //! normalizer calculation for softmax"). Blocks, and tiles of rows, begin at multiples of their sizes, counted from the
-//! text's first row. Positions of a block that a row does not see add zeros. So a row's bits depend on nothing but its
-//! text (invariant 3). All instruction sets add up in one order but `Isa::Amx`, which has another.
+//! text's first row. Positions of a block that a row does not see add zeros (if values are finite). So a row's bits
+//! depend on nothing but its text (invariant 3). All instruction sets but `Isa::Amx` add up in one order.
 
 mod lanes;
 #[cfg(test)]
@@ -112,7 +112,7 @@ fn sum_lines(dim: usize) -> usize {
 
 /// How scores and weighted values are computed. All functions need the instructions of `Lanes`, and buffers of the
 /// sizes of `layout`.
-trait Arithmetic {
+trait Products {
     type Lanes: Lanes;
     /// Rows of a tile.
     const ROWS: usize;
@@ -178,17 +178,15 @@ impl Scratch {
             let _tiles = amx::configured(true, amx::DEPTH);
             // SAFETY: `Isa::Amx` stands for permitted tiles, and this thread has no others now.
             unsafe { tiles::attend(text, rows.clone(), self) };
-            return self.finish(text.head_dim, rows, out);
+        } else {
+            lanes::attend(isa, text, rows.clone(), self);
         }
+        #[cfg(not(any(test, target_arch = "x86_64")))]
         lanes::attend(isa, text, rows.clone(), self);
-        self.finish(text.head_dim, rows, &mut out);
-    }
-
-    fn finish<'o>(&mut self, dim: usize, rows: Range<usize>, mut out: impl FnMut(usize) -> &'o mut [f32]) {
-        let (width, sums) = (sum_lines(dim) * LANES, floats_of(&self.sums));
+        let (width, sums) = (sum_lines(text.head_dim) * LANES, floats_of(&self.sums));
         for ((row, [_, total]), sums) in rows.zip(&self.totals).zip(sums.chunks_exact(width)) {
             let factor = 1.0 / total;
-            out(row)[..dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
+            out(row)[..text.head_dim].iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * factor);
         }
     }
 }
@@ -198,7 +196,7 @@ impl Scratch {
 /// # Safety
 /// The instructions of `A::Lanes` are available.
 #[inline(always)]
-unsafe fn attended<A: Arithmetic>(text: &Text, rows: Range<usize>, scratch: &mut Scratch) {
+unsafe fn attended<A: Products>(text: &Text, rows: Range<usize>, scratch: &mut Scratch) {
     let (layout, tiles) = (A::layout(text.head_dim), rows.len().div_ceil(A::ROWS));
     let queries = grown(&mut scratch.queries, tiles * layout.queries);
     let row = grown(&mut scratch.row, text.head_dim);
@@ -225,14 +223,14 @@ unsafe fn attended<A: Arithmetic>(text: &Text, rows: Range<usize>, scratch: &mut
             let (from, to) = (seen.start.max(block.start), seen.end.min(block.end));
             if from < to {
                 let steps = (from - start) / STEP..(to - start).div_ceil(STEP);
-                unsafe { View { text, rows, tile, start, steps }.attend::<A>(scratch) };
+                unsafe { TileBlock { text, rows, tile, start, steps }.attend::<A>(scratch) };
             }
         }
     }
 }
 
 /// Rows of a text, which are a tile, and steps of positions of the block at `start`.
-struct View<'a> {
+struct TileBlock<'a> {
     text: &'a Text<'a>,
     rows: Range<usize>,
     tile: usize,
@@ -240,9 +238,9 @@ struct View<'a> {
     steps: Range<usize>,
 }
 
-impl View<'_> {
+impl TileBlock<'_> {
     #[inline(always)]
-    unsafe fn attend<A: Arithmetic>(&self, scratch: &mut Scratch) {
+    unsafe fn attend<A: Products>(&self, scratch: &mut Scratch) {
         let (dim, steps) = (self.text.head_dim, &self.steps);
         let (layout, width) = (A::layout(dim), A::ROWS * sum_lines(dim));
         let Scratch { queries, keys, values, scores, weights, sums, totals, .. } = scratch;
@@ -258,7 +256,7 @@ impl View<'_> {
                 let scores = &mut floats(&mut scores[t * layout.scores..][..layout.scores]);
                 let scores = &mut scores[steps.start * STEP / LANES..steps.end * STEP / LANES];
                 self.hide(row, scores.as_flattened_mut());
-                let keep = weigh::<A>(scores, &mut totals[t], (t, steps.start), weights);
+                let keep = soften::<A>(scores, &mut totals[t], (t, steps.start), weights);
                 if keep != 1.0 {
                     for sum in floats(&mut sums[t * sum_lines(dim)..][..sum_lines(dim)]) {
                         let kept = A::Lanes::load(sum.as_ptr()).mul(A::Lanes::splat(keep));
@@ -286,7 +284,7 @@ impl View<'_> {
 /// weights so far. Returns the factor of earlier sums. A score of -infinity gets no weight. A NaN does not change the
 /// maximum; it reaches the output through its weight.
 #[inline(always)]
-unsafe fn weigh<A: Arithmetic>(
+unsafe fn soften<A: Products>(
     scores: &[[f32; LANES]],
     total: &mut [f32; 2],
     at: (usize, usize),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::kernels::available;
-use crate::kernels::gemm::tiles::modelling;
+use crate::kernels::gemm::tiles::{here, modelling};
 
 /// Two heads of q, k and v in a row of six heads.
 fn rows(count: usize, dim: usize) -> Vec<f32> {
@@ -18,7 +18,8 @@ fn attended(isa: Isa, count: usize, dim: usize, window: Option<usize>) -> Vec<f3
     let text = Text { qkv: &qkv, width: 6 * dim, head_dim: dim, columns, scale: scale(dim), window };
     let (mut out, mut scratch) = (vec![vec![f32::NAN; dim]; count], Scratch::default());
     // Memory as an earlier task may have left it.
-    for buffer in [&mut scratch.keys, &mut scratch.values, &mut scratch.scores, &mut scratch.weights] {
+    let Scratch { queries, keys, values, scores, weights, .. } = &mut scratch;
+    for buffer in [queries, keys, values, scores, weights] {
         buffer.resize(count * 8, Line([0xff; 64]));
     }
     let span = span_rows(isa);
@@ -76,10 +77,6 @@ fn tiles_compute_the_formula() {
             check(&attended(Isa::Amx, count, dim, window), count, dim, window);
         }
     }
-}
-
-fn here() -> bool {
-    available().contains(&Isa::Amx) && Isa::Amx.permitted()
 }
 
 fn check(got: &[f32], count: usize, dim: usize, window: Option<usize>) {

@@ -1,6 +1,6 @@
 //! Attention of a whole text on matrix tiles, with q, k, v and weights cut into parts of bf16 (`gemm::tiles::floats`).
 
-use super::{Arithmetic, LANES, Layout, Scratch, Text, attended, sum_lines};
+use super::{LANES, Layout, Products, Scratch, Text, attended, sum_lines};
 use crate::kernels::gemm::tiles::floats::{COLUMNS, LEFT, PARTS, left, multiply, right, zero};
 use crate::kernels::gemm::tiles::{DEPTH, SIDE, entry};
 use crate::kernels::pool::buffer::{Line, bytes_of};
@@ -50,7 +50,7 @@ unsafe fn attend_on<S: Set>(text: &Text, rows: Range<usize>, scratch: &mut Scrat
     unsafe { attended::<OnTiles<S>>(text, rows, scratch) }
 }
 
-impl<S: Set> Arithmetic for OnTiles<S> {
+impl<S: Set> Products for OnTiles<S> {
     type Lanes = S::Lanes;
     const ROWS: usize = ROWS;
     const BLOCK: usize = BLOCK;

@@ -1,4 +1,4 @@
-//! Products with the rows of whole texts and pictures, which come many at a time. Their sums have another order than
+//! Products with the rows of pictures, which come many at a time. Their sums have another order than
 //! those of `matmul`: columns in blocks of `DEPTH`, each summed by itself, and then the blocks. With matrix tiles
 //! (`tiles::floats`) they have an order of their own.
 
@@ -31,9 +31,9 @@ pub struct Rows<'a> {
     pub row: &'a EachRow<'a>,
 }
 
-/// Whether `matmul` takes these weights.
-pub fn takes(parts: &[Part]) -> bool {
-    parts.iter().all(|part| matches!(part.matrix.dtype, DType::F32 | DType::F16 | DType::BF16))
+/// Whether `matmul` takes weights of this type.
+pub fn takes(dtype: DType) -> bool {
+    matches!(dtype, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// Bytes that `matmul` keeps for `rows` rows, on `threads` threads.
@@ -45,7 +45,7 @@ pub fn bytes(isa: Isa, threads: usize, [rows, cols]: [usize; 2]) -> usize {
     }
     let tile = Tile::of(isa);
     let factors = rows.next_multiple_of(tile.rows).saturating_mul(cols.div_ceil(DEPTH) * PITCH);
-    let sums = TOGETHER * tile.whole(HEIGHT) + DEPTH * tile.columns;
+    let sums = TOGETHER * tile.padded(HEIGHT) + DEPTH * tile.columns;
     factors.saturating_add(threads.saturating_mul(sums)).saturating_mul(size_of::<f32>())
 }
 
@@ -60,7 +60,7 @@ pub fn matmul(
     lines: &mut Vec<Line>,
     out: &mut [f32],
 ) {
-    assert!(takes(parts) && parts.iter().all(|p| p.matrix.cols == x.cols));
+    assert!(parts.iter().all(|p| takes(p.matrix.dtype) && p.matrix.cols == x.cols));
     let rows: usize = parts.iter().map(|part| part.matrix.rows).sum();
     // Tasks for all threads, of whole tiles.
     let height =
@@ -125,7 +125,7 @@ unsafe fn run_in<L: Lanes>(task: &Task, scratch: &mut Scratch) {
 #[inline(always)]
 unsafe fn swept<L: Lanes, E: Element>(task: &Task, scratch: &mut Scratch) {
     let (tile, cols, tokens) = (Tile::of_lanes::<L>(), task.matrix.cols, task.x.tokens);
-    let (groups, width) = (tokens.div_ceil(tile.rows), tile.whole(task.rows));
+    let (groups, width) = (tokens.div_ceil(tile.rows), tile.padded(task.rows));
     let block = tile.rows * PITCH;
     let factors = floats_of(task.x.lines);
     assert!(factors.len() == groups * cols.div_ceil(DEPTH) * block, "factors of all tokens");

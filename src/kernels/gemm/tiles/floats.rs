@@ -9,8 +9,7 @@
 //! columns that are sixteen apart. Every sum has one order: columns in steps of 32, in each of these the products of
 //! `PATHS`.
 
-pub(crate) use super::SIDE;
-use super::{columns, write};
+use super::{SIDE, columns, write};
 use crate::kernels::gemm::dense::whole::EachRow;
 use crate::kernels::gemm::driver::{self, Scratch, in_groups};
 use crate::kernels::pool::buffer::{Line, bytes_of, grown};

@@ -78,6 +78,12 @@ pub fn modelling<R>(isa: Isa, product: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether this machine has tiles.
+#[cfg(test)]
+pub fn here() -> bool {
+    crate::kernels::available().contains(&Isa::Amx) && Isa::Amx.permitted()
+}
+
 #[cfg(not(test))]
 pub(crate) const fn modelled() -> bool {
     false

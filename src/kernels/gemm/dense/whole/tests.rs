@@ -2,7 +2,7 @@ use super::{DEPTH, Rows, TOGETHER, matmul};
 use crate::kernels::gemm::blocks::Part;
 use crate::kernels::gemm::dense::tests::{TYPES, matrix, number};
 use crate::kernels::gemm::formats::dequantize_row;
-use crate::kernels::gemm::tiles::modelling;
+use crate::kernels::gemm::tiles::{here, modelling};
 use crate::kernels::pool::buffer::Line;
 use crate::kernels::{Isa, Matrix, Pool, available};
 
@@ -29,7 +29,7 @@ fn with_tiles(check: impl Fn(&Computes)) {
     for isa in available().iter().filter(|isa| **isa != Isa::Scalar) {
         check(&|_, x, weights| modelling(*isa, || product(*isa, 1, x, weights)));
     }
-    if has_tiles() {
+    if here() {
         check(&|threads, x, weights| product(Isa::Amx, threads, x, weights));
     }
 }
@@ -38,10 +38,6 @@ fn with_lanes(check: impl Fn(&Computes)) {
     for isa in available().iter().filter(|isa| **isa != Isa::Amx) {
         check(&|threads, x, weights| product(*isa, threads, x, weights));
     }
-}
-
-fn has_tiles() -> bool {
-    available().contains(&Isa::Amx) && Isa::Amx.permitted()
 }
 
 fn row_of(m: &Matrix, row: usize) -> Vec<f32> {
@@ -71,7 +67,7 @@ fn blocks_of_columns_are_added_in_order() {
 }
 
 #[test]
-fn products_are_exact() {
+fn products_are_as_exact_as_floats() {
     for dtype in TYPES {
         // Past a span of columns, and within a step.
         for (rows, cols) in [(21, 1070), (33, 7)] {
@@ -129,7 +125,7 @@ fn threads_and_company_change_no_bit() {
 fn many_rows_have_the_bits_of_a_few() {
     let (m, tokens) = (matrix(TYPES[1], 40, 64), 2 * TOGETHER - 10);
     let x: Vec<f32> = (0..tokens * 64).map(number).collect();
-    for isa in available().iter().filter(|isa| **isa != Isa::Amx || has_tiles()) {
+    for isa in available().iter().filter(|isa| **isa != Isa::Amx || here()) {
         let all = product(*isa, 2, &x, &[&m]);
         let last = product(*isa, 1, &x[(tokens - 10) * 64..], &[&m]);
         assert_eq!(all[(tokens - 10) * 40..], last, "{isa:?}");
