@@ -85,9 +85,15 @@ impl Scheduler {
         target as f64 * OF_TARGET
     }
 
-    /// Nanoseconds that other work than `plan` may add to its step; `None` if no sequence decodes in it.
+    /// Nanoseconds that other work than `plan` may add to its step, as prompts may; `None` if no sequence decodes in it.
     pub fn time_beside(&self, plan: &Plan) -> Option<f64> {
-        (plan.decode_rows > 0).then(|| (self.target_ns() - self.step_time.predict(plan.work)).max(0.0))
+        let mut decodes = Work::default();
+        for entry in plan.entries.iter().filter(|entry| entry.decode) {
+            decodes.add(Work::span(entry.start, entry.rows));
+        }
+        let decode = self.step_time.predict(decodes);
+        let prompts = self.step_time.predict(plan.work) - decode;
+        (plan.decode_rows > 0).then(|| (self.prompts_ns(decode) - prompts).max(0.0))
     }
 
     /// Predicted nanoseconds to the first token of a waiting sequence if it were admitted now, with `cached`

@@ -411,6 +411,23 @@ fn the_target_between_tokens_counts_what_prompts_take() {
 }
 
 #[test]
+fn other_work_has_the_time_of_prompts() {
+    let beside = |max_step_ns| {
+        let mut b = Bench::new(SchedulerConfig { max_step_ns, blocks: 1000, ..config() });
+        assert_eq!(b.s.time_beside(&b.plan), None);
+        (0..2).for_each(|seq| b.submit(seq, 8, 400));
+        b.steps_by_rows(100);
+        b.submit(2, 1, 1);
+        b.plan();
+        b.s.time_beside(&b.plan).unwrap() / 1e6
+    };
+    let near = |left: f64, right: f64| assert!((left - right).abs() < 0.05, "{left} for {right}");
+    // A millisecond per row, and two rows decode: 7/8 of the target, or 3/4 of their time, less the prompt's row.
+    near(beside(8_000_000), 7.0 - 3.0);
+    near(beside(1_000_000), 1.5 - 1.0);
+}
+
+#[test]
 fn step_time_finds_the_formula() {
     let mut model = StepTime::default();
     assert_eq!(model.predict(Work::span(0, 100)), 0.0);
