@@ -69,7 +69,7 @@ fn preemption_changes_no_answer() {
     let block = stats.kv_bytes / stats.kv_blocks_total;
     let engine = gemma.engine(|config| {
         (config.max_batch_size, config.max_batch_tokens, config.context_length) = (4, 16, 64);
-        config.kv_cache_bytes = 6 * block;
+        config.kv_cache_bytes = 5 * block;
     });
     gemma.compare(&engine, 8, &want);
     assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());

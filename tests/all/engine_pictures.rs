@@ -179,7 +179,7 @@ fn preemption_changes_no_answer() {
     for cache in [false, true] {
         let engine = engine_of(|config| {
             (config.max_batch_size, config.context_length) = (4, 64);
-            config.kv_cache_bytes = 6 * block;
+            config.kv_cache_bytes = 5 * block;
         });
         compare(&engine, 6, |request| (request.cache, request.max_new_tokens) = (cache, 25));
         assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());
