@@ -8,7 +8,8 @@ use crate::engine::api::{Prompt, RequestParams, TIMEOUT_NONE};
 fn a_sick_replica_draws_few_requests() {
     for seed in 1..20 {
         let mut rng = Rng(seed);
-        let setting = Setting { replicas: 2, faults: 0, budget: u64::MAX, ..Setting::draw(&mut rng) };
+        let setting =
+            Setting { replicas: 2, faults: 0, budget: u64::MAX, sees: false, ..Setting::draw(&mut rng) };
         let mut world = World::of(seed, rng, setting);
         let sick = world.host().rng.below(2) as usize;
         (world.host().faults_off, world.host().sick) = (true, Some(sick));
@@ -52,6 +53,7 @@ fn roomy(rng: &mut Rng, replicas: usize) -> Setting {
         callback: false,
         speculation: Speculation::Off,
         states: 0,
+        sees: false,
         ..Setting::draw(rng)
     }
 }
