@@ -10,26 +10,26 @@
 
 static void check(bn_status status, const char *what, const bn_error *error) {
     if (status == BN_OK) return;
-    fprintf(stderr, "%s: %s %s\n", what, bn_status_name(status), error->message);
+    fprintf(stderr, "%s: %s: %s\n", what, bn_status_name(status), error->message);
     exit(1);
 }
 
-static void *allocate(size_t size) {
-    void *memory = malloc(size);
+static void *allocate(void *old, size_t size) {
+    void *memory = realloc(old, size);
     if (memory != NULL) return memory;
     fprintf(stderr, "no memory for %zu bytes\n", size);
     exit(1);
 }
 
 static uint8_t *read_file(const char *path, size_t *size) {
-    long end = -1;
-    uint8_t *data = NULL;
+    size_t room = 1 << 20;
+    uint8_t *data = allocate(NULL, room);
     FILE *file = fopen(path, "rb");
-    if (file != NULL && fseek(file, 0, SEEK_END) == 0 && (end = ftell(file)) >= 0 && fseek(file, 0, SEEK_SET) == 0) {
-        data = allocate((size_t)end + 1);
-        *size = fread(data, 1, (size_t)end, file);
+    for (*size = 0; file != NULL && !ferror(file) && !feof(file);) {
+        *size += fread(data + *size, 1, room - *size, file);
+        if (*size == room) data = allocate(data, room *= 2);
     }
-    if (data == NULL || ferror(file)) {
+    if (file == NULL || ferror(file)) {
         perror(path);
         exit(1);
     }
@@ -41,7 +41,7 @@ static uint8_t *read_file(const char *path, size_t *size) {
 static char *conversation(const char *question) {
     static const char head[] = "{\"messages\": [{\"role\": \"user\", \"content\": "
                                "[{\"type\": \"image\"}, {\"type\": \"text\", \"text\": \"";
-    char *json = allocate(sizeof head + 6 * strlen(question) + 8);
+    char *json = allocate(NULL, sizeof head + 6 * strlen(question) + 8);
     size_t length = sizeof head - 1;
     memcpy(json, head, length);
     for (; *question != '\0'; question++) {
@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     char *json = conversation(argv[3]);
     bn_engine *engine = open_engine(argv[1], argv[4]);
 
-    // Also says whether the model sees, and whether the file can be read.
+    // Also says whether the model sees, and whether the file begins as a picture.
     check(bn_picture_positions(engine, &picture, &positions, &error), argv[2], &error);
     fprintf(stderr, "%s takes %llu tokens\n", argv[2], (unsigned long long)positions);
 

@@ -160,11 +160,12 @@ fn config_of(gguf: &Gguf, target: Option<&DecoderConfig>, warn: &dyn Fn(&str)) -
     let family = Family::of_gguf(architecture).ok_or_else(|| {
         let mut known: Vec<_> = FAMILIES.iter().flat_map(|f| f.gguf).copied().collect();
         known.dedup();
-        Error::unsupported(format!(
-            "{}: architecture '{architecture}' is not supported; supported are {}",
-            gguf.what(),
-            known.join(", ")
-        ))
+        let why = match architecture {
+            "clip" => "is the part of a model that sees; give it beside the model, as its part for pictures"
+                .to_owned(),
+            _ => format!("is not supported; supported are {}", known.join(", ")),
+        };
+        Error::unsupported(format!("{}: architecture '{architecture}' {why}", gguf.what()))
     })?;
     namespaces::check(gguf, &[architecture, rotation::PREFIX], warn)?;
     let key = |key: &str| format!("{architecture}.{key}");

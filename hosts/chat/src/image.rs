@@ -16,8 +16,11 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
     if rest.is_empty() {
         return failed("/image needs the name of a file");
     }
-    if !chat.model.info().sees || !chat.has_template() {
-        return failed("this model sees no images");
+    if !chat.model.info().sees {
+        return failed("this model sees no images: it has no mmproj file beside it, and --pictures names none");
+    }
+    if !chat.has_template() {
+        return failed("this model has no chat template, so its messages have no images");
     }
     let path = path_of(rest);
     let name = bn_hub::printable(&path.to_string_lossy()).into_owned();

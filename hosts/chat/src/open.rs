@@ -63,12 +63,15 @@ pub fn open(command: &Command, stop: &Stop) -> Result<Opened> {
         path => Some(open_model(ModelOptions { path, ..ModelOptions::default() }, options, stop)?),
     };
     let defaults = EngineOptions::default();
+    // A folder may have its part that sees in itself.
+    let blind = options.pictures.as_deref() == Some(NO_PICTURES);
     let engine = Engine::new(EngineOptions {
         model: Some(model.clone()),
         draft_model,
         threads: options.threads.unwrap_or(defaults.threads),
         device: options.device.clone(),
         context_length: options.context.unwrap_or(defaults.context_length),
+        picture_tokens: if blind { 0 } else { defaults.picture_tokens },
         max_batch_size: 2, // sessions may hold half of the KV cache: a whole context
         log: Some(log(None)),
         ..defaults

@@ -107,9 +107,14 @@ impl Core {
         Ok(())
     }
 
-    /// Frees what the tower holds of a picture that no request waits for.
+    /// Frees what the tower holds of a picture that no request of this engine thread has. Another replica may hold it for
+    /// its own, or as this one does, so holders are not counted.
     pub(super) fn look_away(&mut self) {
-        self.looking.at.take_if(|(picture, _)| Arc::strong_count(picture) == 1);
+        let Self { looking, sequences, .. } = self;
+        let has = |picture: &Arc<Picture>| {
+            sequences.iter().filter_map(|sequence| sequence.pictures.as_ref()).any(|own| own.has(picture))
+        };
+        looking.at.take_if(|(picture, _)| !has(picture));
     }
 }
 

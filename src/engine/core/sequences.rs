@@ -87,8 +87,7 @@ impl Sequences {
         lives(sequence) && sequence.owner().is_none_or(|owner| self.get(owner).is_some_and(lives))
     }
 
-    #[cfg(test)]
-    pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Sequence> {
         self.slots[0].iter().flatten().map(|sequence| &**sequence)
     }
 

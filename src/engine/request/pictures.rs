@@ -222,6 +222,10 @@ impl Pictures {
         }
     }
 
+    pub(crate) fn has(&self, picture: &Arc<Picture>) -> bool {
+        self.pictures.iter().any(|own| Arc::ptr_eq(own, picture))
+    }
+
     /// The first picture without vectors whose positions overlap the range.
     pub(crate) fn unseen(&self, range: Range<u32>) -> Option<&Arc<Picture>> {
         let pictures = self.within(&range).iter().map(|span| &self.pictures[span.picture]);

@@ -51,8 +51,12 @@ fn read(message: &Value, at: &str, calls: &mut Calls) -> Result<Message> {
     })?;
     let said = Content::of(role, message.get("content"), &format!("{at}.content"))?;
     let mut content = Content { text: Passage::default(), ..said };
-    let images = message.get("images").and_then(Value::as_array);
-    show(&mut content, images.map_or(&[][..], Vec::as_slice), &format!("{at}.images"));
+    let images = match message.get("images") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(images)) => images,
+        Some(_) => return Err(Failure::invalid(format!("'{at}.images' must be a list"))),
+    };
+    show(&mut content, images, &format!("{at}.images"));
     content.text.extend(&said.text);
     let mut made = content.message(role);
     if role == Role::Tool {
@@ -90,6 +94,13 @@ mod tests {
         let image = json!({"type": "image"});
         assert_eq!(json!(read[0].content), json!([image, image, {"type": "text", "text": "see"}]));
         assert_eq!(read[0].content.as_ref().unwrap().pictures().count(), 2);
+    }
+
+    #[test]
+    fn pictures_are_a_list() {
+        let message = json!({"role": "user", "content": "see", "images": "YWJj"});
+        let refused = conversation(&[message], &[]).err().unwrap();
+        assert!(refused.message.contains("'messages[0].images' must be a list"), "{}", refused.message);
     }
 
     #[test]
