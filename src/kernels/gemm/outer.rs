@@ -36,6 +36,14 @@ impl Tile {
         if is_wide::<L>() { WIDE } else { NARROW }
     }
 
+    /// Writes row `t` of a tile's factors: blocks of `DEPTH` columns, in each of which all rows lie `PITCH` apart.
+    #[inline]
+    pub(crate) fn write_row(self, row: &[f32], t: usize, factors: &mut [f32]) {
+        for (columns, block) in row.chunks(DEPTH).zip(factors.chunks_exact_mut(self.rows * PITCH)) {
+            block[t * PITCH..][..columns.len()].copy_from_slice(columns);
+        }
+    }
+
     /// Columns in whole strips.
     pub(crate) const fn padded(self, columns: usize) -> usize {
         columns.next_multiple_of(self.columns)

@@ -50,10 +50,7 @@ impl<L: Lanes> Products for Strips<L> {
 
     #[inline(always)]
     unsafe fn query(row: &[f32], t: usize, queries: &mut [Line]) {
-        let queries = floats(queries).as_flattened_mut().chunks_exact_mut(Self::ROWS * PITCH);
-        for (row, out) in row.chunks(DEPTH).zip(queries) {
-            out[t * PITCH..][..row.len()].copy_from_slice(row);
-        }
+        Self::TILE.write_row(row, t, floats(queries).as_flattened_mut());
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
-//! Products with the rows of pictures, which come many at a time. Their sums have another order than
-//! those of `matmul`: columns in blocks of `DEPTH`, each summed by itself, and then the blocks. With matrix tiles
-//! (`tiles::floats`) they have an order of their own.
+//! Products with the rows of pictures, which come many at a time. Their sums have another order than those of `matmul`:
+//! columns in blocks of `DEPTH`, each summed by itself, and then the blocks. With matrix tiles (`tiles::floats`) they
+//! have an order of their own.
 
 #[cfg(test)]
 mod tests;
@@ -89,16 +89,11 @@ struct Factors<'a> {
 
 fn arrange<'a>(pool: &Pool, tile: Tile, x: &Rows, lines: &'a mut Vec<Line>) -> &'a [Line] {
     let &Rows { count: tokens, cols, row } = x;
-    let block = tile.rows * PITCH;
-    let each = cols.div_ceil(DEPTH) * block / LANES;
+    let each = cols.div_ceil(DEPTH) * tile.rows * PITCH / LANES;
     in_groups(pool, (tokens, tokens * cols), (tile.rows, each), lines, &|group, out| {
         let out = floats(out).as_flattened_mut();
         for t in 0..tile.rows.min(tokens - group * tile.rows) {
-            row(group * tile.rows + t, &mut |row| {
-                for (columns, out) in row.chunks(DEPTH).zip(out.chunks_exact_mut(block)) {
-                    out[t * PITCH..][..columns.len()].copy_from_slice(columns);
-                }
-            });
+            row(group * tile.rows + t, &mut |row| tile.write_row(row, t, out));
         }
     })
 }
