@@ -171,6 +171,9 @@ pub(crate) fn decode<'a>(content: &'a [u8], shape: &Shape, vocab: usize) -> Resu
     }
     let (salt, count) = (fields.u64(), fields.u64());
     let (maker, spans) = (fields.u64(), fields.u64());
+    if spans == 0 && maker != 0 {
+        return refused("it names what made its pictures, and has none".into());
+    }
     let data = &content[HEADER..];
     let blocks = count.div_ceil(u64::from(block_size));
     let parts = [(count, 4), (spans, SPAN as u64), (blocks, block_bytes), (state_bytes, 1)];
@@ -342,5 +345,7 @@ mod tests {
             seal(&mut lying);
             refused(&lying, &SHAPE, 20, "bytes for");
         }
+        let maker = saved_with(&tokens(), Seen { maker: 5, spans: &[] });
+        refused(&maker, &SHAPE, 20, "names what made its pictures");
     }
 }
