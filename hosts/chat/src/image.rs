@@ -17,7 +17,9 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
         return failed("/image needs the name of a file");
     }
     if !chat.model.info().sees {
-        return failed("this model sees no images: it has no mmproj file beside it, and --pictures names none");
+        return failed(
+            "this model sees no images: it has no mmproj file beside it, and --pictures names none",
+        );
     }
     if !chat.has_template() {
         return failed("this model has no chat template, so its messages have no images");
