@@ -8,6 +8,7 @@
 #include <utility>
 
 using namespace attention;
+using namespace recurrent;
 using namespace rows;
 using namespace sampling;
 

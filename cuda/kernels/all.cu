@@ -5,6 +5,7 @@
 #include "gemm.cu"
 #include "gemv.cu"
 #include "lora.cu"
+#include "recurrent.cu"
 #include "rows.cu"
 #include "sampling.cu"
 #include "scaled.cu"

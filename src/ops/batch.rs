@@ -282,7 +282,7 @@ impl RaggedBatch {
 
     /// Pads a decode step to at least `rows` rows if tokens are drawn in it. Other steps stay as they are. New rows
     /// repeat the row with the shortest context, including its blocks, so they write the same values to the same
-    /// place in the KV cache. Without memory for them the step stays as it is.
+    /// place in the KV cache, and have no state. Without memory for them the step stays as it is.
     pub fn pad(&mut self, rows: usize) {
         let more = rows.saturating_sub(self.tokens.len());
         if more == 0 || !self.decodes() || self.draws.rows.is_empty() {

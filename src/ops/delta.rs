@@ -12,6 +12,7 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::tile::{Inputs, TileRow};
 use crate::kernels::recurrent::{conv, delta};
 use crate::kernels::rows::exp::exp;
+use crate::kernels::rows::softplus::softplus;
 use crate::kernels::rows::{elementwise, norm};
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,15 +82,7 @@ pub struct DeltaNet {
 }
 
 /// Added to the sum of squares of q, and of k (transformers' `l2norm`).
-const L2_EPS: f32 = 1e-6;
-/// Above it, softplus(x) is x (torch).
-const SOFTPLUS_LINEAR: f64 = 20.0;
-
-/// ln(1 + e^x).
-pub(super) fn softplus(x: f32) -> f32 {
-    let x = f64::from(x);
-    (if x > SOFTPLUS_LINEAR { x } else { x.exp().ln_1p() }) as f32
-}
+pub(super) const L2_EPS: f32 = 1e-6;
 
 impl Recurrence for DeltaNet {
     const WORK: usize = 6;

@@ -2,7 +2,6 @@
 //! recurrence, and a gate with or without a norm. The products before and after it are not part of it.
 
 use super::Norm;
-use super::delta::softplus;
 use super::net::{Host, Net, other_inputs};
 use super::recurrence::{Heads, Pass, Recurrence, RecurrentScratch};
 use super::spans::{Span, Taps};
@@ -13,6 +12,7 @@ use crate::kernels::gemm::blocks::SharedOut;
 use crate::kernels::recurrent::tile::{Inputs, TileRow};
 use crate::kernels::recurrent::{conv, mamba};
 use crate::kernels::rows::exp::exp;
+use crate::kernels::rows::softplus::softplus;
 use crate::kernels::rows::{elementwise, norm};
 use std::ops::Range;
 use std::sync::Arc;

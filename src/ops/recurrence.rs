@@ -41,7 +41,7 @@ impl Heads {
     }
 
     /// Elements of the convolution's part of a state: the inputs of the last tokens, `[kernel - 1, channels]`.
-    fn convolution(&self) -> usize {
+    pub(super) fn convolution(&self) -> usize {
         (self.kernel - 1) * self.channels
     }
 

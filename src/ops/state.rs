@@ -58,8 +58,10 @@ impl StateLayout {
     /// not check again. `InvalidArgument`.
     pub fn check(&self, batch: &RaggedBatch) -> Result<()> {
         let wrong = |why: String| Err(Error::invalid(why));
-        if batch.states.len() != batch.seqs.len() {
-            return wrong(format!("{} states for {} sequences", batch.states.len(), batch.seqs.len()));
+        // Padding has none.
+        let seqs = batch.seqs.len() - batch.padding;
+        if batch.states.len() != seqs {
+            return wrong(format!("{} states for {seqs} sequences", batch.states.len()));
         }
         let mut written = Vec::new();
         reserve(&mut written, batch.states.len() + batch.saves.len(), "a step's states")?;

@@ -11,3 +11,4 @@ pub mod quantize;
 pub mod quantize_blocks;
 pub mod rope;
 pub mod softmax;
+pub mod softplus;

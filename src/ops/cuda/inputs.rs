@@ -2,12 +2,13 @@
 
 use super::graphs::pieces;
 use super::launch::Queue;
+use super::spans::{self, Spans};
 use super::weights::floats;
 use crate::base::{Error, Result, reserve};
 use crate::device::{Buffer, Copying, Pinned};
 use crate::kernels::Pool;
 use crate::kernels::rows::rope;
-use crate::ops::{RaggedBatch, Rope};
+use crate::ops::{Accepted, RaggedBatch, Rope};
 use std::sync::Arc;
 
 /// Device memory that is written at most once in a step, and the host memory that it is copied from.
@@ -81,6 +82,11 @@ pub(super) struct Inputs {
     batch: Slot,
     pub at: OnDevice,
     draws: Slot,
+    /// The sequences, for layers with states; `None` in a model without.
+    pub spans: Option<Spans>,
+    states: Slot,
+    /// As `states`, for accepted drafts.
+    accepted: Slot,
     /// The rotations of each rope, in the order of their first use in the step, with the rope's frequencies and
     /// factor.
     turns: Vec<(Slot, Option<Turns>)>,
@@ -139,7 +145,18 @@ impl Inputs {
         let behind = |n: usize| tokens + (n * rows * size_of::<u32>()) as u64;
         let [positions, tables_at, tables] = [1, 2, 3].map(behind);
         self.at = OnDevice { rows, tokens, positions, tables_at, tables, pieces: pieces(batch), draws: 0 };
+        self.spans = None;
+        if !batch.states.is_empty() {
+            let spans = spans::of_batch(batch, &mut self.words)?;
+            self.spans = Some(spans.at(self.states.put(queue, words(&self.words), &mut self.generation)?));
+        }
         Ok(())
+    }
+
+    /// Copies accepted drafts.
+    pub(super) fn put_accepted(&mut self, queue: &Queue, accepted: &[Accepted]) -> Result<Spans> {
+        let spans = spans::of_accepted(accepted, &mut self.words)?;
+        Ok(spans.at(self.accepted.put(queue, words(&self.words), &mut self.generation)?))
     }
 
     /// Copies the inputs of the step's draws. Must come before any launch, because their address is an argument of a

@@ -1,5 +1,6 @@
 //! The device kernels of the operations, grouped by purpose. `cuda/kernels` documents their arguments.
 
+use super::recur;
 use crate::base::Result;
 use crate::device::{Function, Module};
 use crate::kernels::Arithmetic;
@@ -339,6 +340,7 @@ pub(crate) struct Kernels {
     pub route: Function,
     pub group: Function,
     pub mix: Function,
+    pub recurrent: recur::Kernels,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
     /// Indexed like `PRODUCTS`.
@@ -391,6 +393,7 @@ impl Kernels {
             route: of("route")?,
             group: of("group")?,
             mix: of("mix")?,
+            recurrent: recur::Kernels::new(&of)?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
             attention: ATTENTION.iter().map(attention).collect::<Result<_>>()?,

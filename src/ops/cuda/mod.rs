@@ -17,8 +17,10 @@ mod lora;
 mod memory;
 mod ops;
 mod parts;
+mod recur;
 mod repack;
 mod set;
+mod spans;
 mod weights;
 
 pub use ops::CudaOps;

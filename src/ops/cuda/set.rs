@@ -8,7 +8,7 @@ use super::memory::DeviceMemory;
 use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::{OnDevice, device_bytes};
-use super::{attention, draw, experts, graphs};
+use super::{attention, draw, experts, graphs, recur};
 use crate::base::{Error, Result, reserve};
 use crate::kernels::attention::KvType;
 use crate::kernels::rows::hadamard;
@@ -16,7 +16,8 @@ use crate::kernels::{Arithmetic, Matrix};
 use crate::ops::pass::{self, Ids, Input, Op, Product, Program, Reg, Step, Sum};
 use crate::ops::types::cpu_only;
 use crate::ops::{
-    Adapted, AttentionShape, Memory, MemoryLayout, Norm, OpSet, Outputs, Projections, RaggedBatch, Weight,
+    Accepted, Adapted, AttentionShape, Memory, MemoryLayout, Norm, OpSet, Outputs, Projections, RaggedBatch,
+    Weight,
 };
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -62,16 +63,23 @@ impl OpSet for CudaOps {
         if layout.kv.kind == KvType::Int4 {
             return Err(cpu_only("keys and values in int4"));
         }
-        if !layout.states.shape.is_empty() {
-            return Err(cpu_only("states of sequences"));
+        if layout.states.shape.hidden > 0 {
+            return Err(cpu_only("hidden states of sequences"));
         }
         self.check_heads(&layout.kv)?;
         Ok(Box::new(DeviceMemory::new(&self.queue, layout)?))
     }
 
+    fn advance(&self, program: &Program, memory: &mut dyn Memory, accepted: &[Accepted]) -> Result<()> {
+        self.advance_states(program, memory.of::<DeviceMemory>()?, accepted)
+    }
+
     fn supports(&self, program: &Program) -> Result<()> {
         program.check(|op| {
             let mut taken = lacking(op).map_or(Ok(()), |part| Err(cpu_only(part)));
+            if let Op::Recur { net, .. } = op {
+                taken = taken.and_then(|()| self.check_net(&**net));
+            }
             op.weights(&mut |weight| {
                 weight.matrices(&mut |matrix| {
                     let check = || self.check_row(matrix.cols).and_then(|()| OnDevice::check(matrix));
@@ -92,7 +100,8 @@ impl OpSet for CudaOps {
             }
             Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
-            Weight::Net(_) | Weight::Sinks(_) | Weight::Vector(_) => Err(Error::internal(LACKING)),
+            Weight::Net(net) => self.hold_net(net),
+            Weight::Sinks(_) | Weight::Vector(_) => Err(Error::internal(LACKING)),
             Weight::Adapter(lora) => self.loras.lock().hold(&self.queue, &self.pool, lora).map(drop),
         }
     }
@@ -180,6 +189,10 @@ impl Run<'_> {
             Op::Attention { qkv, how, to } => (to, self.attention(*qkv, how)?),
             Op::Experts { x, norm, experts, activation, to } => {
                 (to, ops.mixture(self.get(*x)?, norm.as_ref(), experts, *activation)?)
+            }
+            Op::Recur { inputs, place, net, to } => {
+                let inputs = inputs.iter().map(|reg| self.get(*reg)).collect::<Result<Vec<_>>>()?;
+                (to, ops.recur(&inputs, &**net, self.memory.states(*place)?)?)
             }
             _ => return Err(Error::internal(LACKING)),
         };
@@ -451,7 +464,7 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Scale { .. } => Some("layers with a scale"),
         Op::SplitGate { .. } | Op::Gate { .. } => Some("gates of attention"),
         Op::Absorb { .. } | Op::Expand { .. } => Some("latent attention"),
-        Op::Recur { .. } => Some("recurrent layers"),
+        Op::Recur { net, .. } => recur::lacking(&**net),
         Op::Encode { .. } => Some("encoders"),
         Op::Blend { .. } | Op::Average { .. } | Op::Clamp { .. } | Op::Standardize { .. } => {
             Some("vision towers")
