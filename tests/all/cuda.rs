@@ -21,6 +21,7 @@ use std::sync::Arc;
 mod emulated;
 mod emulation;
 mod experts;
+mod hybrids;
 mod logprobs;
 mod several;
 mod tiers;
@@ -183,29 +184,22 @@ fn models_have_the_same_answers_on_a_device() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(seen.len() > 50, "{seen:#?}");
     let parts = [
-        "granitemoehybrid",
         "glm4-moe-lite",
-        "qwen35",
-        "qwen3next",
         "maple",
         "ministral3",
         "hunyuan",
         "gemma2",
         "gemma4",
         "starcoder2",
-        "lfm",
         "gpt-oss",
         "deepseek",
-        "falcon-h1",
         "type-iq",
     ];
-    // One model has neither experts nor recurrent layers, in spite of its name.
-    let dense = "granitemoehybrid-attention";
-    let of_cpu = |model: &String| parts.iter().any(|part| model.contains(part)) && !model.contains(dense);
+    let of_cpu = |model: &String| parts.iter().any(|part| model.contains(part));
     let says = ["run on the CPU only", "no device kernel for"];
     let on_cpu =
         |(model, why): &(String, String)| of_cpu(model) && says.iter().any(|words| why.contains(words));
-    let first = "layer 0: recurrent layers run on the CPU only";
+    let first = "layer 0: latent attention runs on the CPU only";
     assert!(refused.iter().any(|(_, why)| why == first), "{refused:#?}");
     assert!(refused.iter().all(on_cpu) && !seen.iter().any(of_cpu), "{refused:#?}");
 }
