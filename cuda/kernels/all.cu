@@ -6,6 +6,7 @@
 #include "gemv.cu"
 #include "lora.cu"
 #include "rows.cu"
+#include "gates.cu"
 #include "sampling.cu"
 #include "scaled.cu"
 #include "supers.cu"
