@@ -7,6 +7,7 @@
 #include "lora.cu"
 #include "recurrent.cu"
 #include "rows.cu"
+#include "gates.cu"
 #include "sampling.cu"
 #include "scaled.cu"
 #include "supers.cu"

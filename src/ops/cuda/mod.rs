@@ -8,6 +8,7 @@
 mod attention;
 mod draw;
 mod experts;
+mod gates;
 mod graphs;
 mod inputs;
 mod kernels;

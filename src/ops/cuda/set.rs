@@ -172,6 +172,7 @@ impl Run<'_> {
             Op::Check | Op::Replace { .. } => return Ok(()),
             Op::Add(Sum { x, y, norm }) => return ops.add(self.get(*x)?, self.get(*y)?, norm.as_ref()),
             Op::NormColumns { x, from, norm } => return ops.norm_columns(self.get(*x)?, *from, norm),
+            Op::Scale { x, by } => return ops.scale(self.get(*x)?, *by),
             Op::Want { x } => return self.want(*x),
             Op::Hidden { x, norm } => return self.hidden(*x, norm.as_ref()),
             Op::Head { x, norm, product, .. } => return self.head(*x, norm.as_ref(), product),
@@ -186,6 +187,12 @@ impl Run<'_> {
                 (to, ops.row_floats(source, None, gate_up.dims[1] / 2)?)
             }
             Op::Norm { x, norm, to } => (to, ops.normed(self.get(*x)?, norm)?),
+            Op::SplitGate { x, shape, to, gate } => {
+                let [qkv, gates] = ops.split_gate(self.get(*x)?, shape)?;
+                self.values[gate.index()] = Some(gates);
+                (to, qkv)
+            }
+            Op::Gate { x, gate, to } => (to, ops.gate(self.get(*x)?, self.get(*gate)?)?),
             Op::Attention { qkv, how, to } => (to, self.attention(*qkv, how)?),
             Op::Experts { x, norm, experts, activation, to } => {
                 (to, ops.mixture(self.get(*x)?, norm.as_ref(), experts, *activation)?)
@@ -461,8 +468,6 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         | Op::Experts { activation, .. } => activation.cpu_only(),
         Op::Unfold { .. } => Some("folded embeddings"),
         Op::NormParts { .. } | Op::GatedColumns { .. } => Some("inputs of single layers"),
-        Op::Scale { .. } => Some("layers with a scale"),
-        Op::SplitGate { .. } | Op::Gate { .. } => Some("gates of attention"),
         Op::Absorb { .. } | Op::Expand { .. } => Some("latent attention"),
         Op::Recur { net, .. } => recur::lacking(&**net),
         Op::Encode { .. } => Some("encoders"),
@@ -480,6 +485,9 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         | Op::Add(_)
         | Op::Norm { .. }
         | Op::NormColumns { .. }
+        | Op::Scale { .. }
+        | Op::SplitGate { .. }
+        | Op::Gate { .. }
         | Op::Want { .. }
         | Op::Hidden { .. }
         | Op::Head { .. } => None,
