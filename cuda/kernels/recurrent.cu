@@ -486,7 +486,7 @@ BN_DEVICE void recur(State state, const Heads &of, const float *skip, const Span
     Heads of = {mixed, gates, heads, keys, values, channels, q, k, v, groups, each};                                   \
     recur<State, delta>(State(shared), of, skip, spans[blockIdx.x], saves, states, slot_stride, out)
 
-BN_KERNEL_OF(32, delta_recur_128)(RECURRENT_ARGUMENTS) {
+BN_KERNEL_FOR(32, 8, delta_recur_128)(RECURRENT_ARGUMENTS) {
     RECURRENT_BODY(InRegisters<128>, true, nullptr);
 }
 
@@ -497,7 +497,7 @@ BN_KERNEL_OF(32, delta_recur)(RECURRENT_ARGUMENTS) {
 }
 
 // As bn_delta_recur_128, for Mamba-2: q is C, k is B, v is x, and skip is D.
-BN_KERNEL_OF(32, mamba_recur_128)(RECURRENT_ARGUMENTS) {
+BN_KERNEL_FOR(32, 12, mamba_recur_128)(RECURRENT_ARGUMENTS) {
     RECURRENT_BODY(InRegisters<128>, false, nullptr);
 }
 

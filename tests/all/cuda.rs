@@ -199,7 +199,7 @@ fn models_have_the_same_answers_on_a_device() {
     let says = ["run on the CPU only", "no device kernel for"];
     let on_cpu =
         |(model, why): &(String, String)| of_cpu(model) && says.iter().any(|words| why.contains(words));
-    let first = "layer 0: latent attention runs on the CPU only";
+    let first = "layer 0: latent attention run on the CPU only";
     assert!(refused.iter().any(|(_, why)| why == first), "{refused:#?}");
     assert!(refused.iter().all(on_cpu) && !seen.iter().any(of_cpu), "{refused:#?}");
 }

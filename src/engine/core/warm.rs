@@ -1,7 +1,7 @@
 //! Warm-up passes before the first request, for operations that allocate memory on demand: on a device.
 
 use super::*;
-use crate::ops::{Draw, KvLayout};
+use crate::ops::{Draw, KvLayout, StateRows};
 
 /// Number of one-row decode steps: the second of a shape is captured as a graph, and the third replays it.
 const DECODES: usize = 3;
@@ -25,18 +25,20 @@ impl Core {
         result
     }
 
-    /// Each sequence writes to blocks of its own. The K and V that they read and the results have no meaning.
+    /// Each sequence writes to blocks and to a state of its own. The K and V that they read and the results have no meaning.
     fn warm_in(&mut self, blocks: &[u32], config: &EngineConfig, max_sequence: usize) -> Result<()> {
         let KvLayout { block_size: size, blocks: total, .. } = self.memory.layout().kv;
         let spare = blocks.len().checked_sub(1);
         let spare = spare.ok_or_else(|| Error::internal("a KV cache without a free block"))?;
-        let decodes = (config.max_batch_size as usize - 1).min(spare);
+        let states = self.memory.layout().states;
+        let most = if states.shape.is_empty() { usize::MAX } else { states.slots };
+        let decodes = (config.max_batch_size as usize - 1).min(spare).min(most.saturating_sub(1));
         let (own, mut prompts) = blocks.split_at(decodes);
         let batch = &mut self.batch;
         batch.clear();
         let mut logits = logits_rows(config) - decodes;
         let mut left = config.max_batch_tokens as usize - decodes;
-        while left > 0 && !prompts.is_empty() {
+        while left > 0 && !prompts.is_empty() && batch.seqs.len() + decodes < most {
             let (table, others) = prompts.split_at(max_sequence.div_ceil(size).min(prompts.len()));
             let rows = left.min(max_sequence).min(table.len() * size);
             warm_up(batch, table, 0, rows, logits.min(rows))?;
@@ -55,13 +57,22 @@ impl Core {
         let rows = batch.tokens.len() as u32;
         reserve(&mut batch.hidden_rows, rows as usize, BATCH)?;
         batch.hidden_rows.extend(0..rows);
-        self.run_batch()?;
+        self.run_warm()?;
         for _ in 0..DECODES {
             self.batch.clear();
             warm_up(&mut self.batch, blocks, 0, 1, 1)?;
-            self.run_batch()?;
+            self.run_warm()?;
         }
         Ok(())
+    }
+
+    /// Runs the batch with a state for each sequence, if the model keeps any. None is in use yet.
+    fn run_warm(&mut self) -> Result<()> {
+        if !self.memory.layout().states.shape.is_empty() {
+            let slots = 0..self.batch.seqs.len() as u32;
+            self.batch.states.extend(slots.map(|slot| StateRows { slot, ..StateRows::default() }));
+        }
+        self.run_batch()
     }
 
     /// Runs the batch, which nothing can stop.

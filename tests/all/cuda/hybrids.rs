@@ -5,9 +5,20 @@ use super::*;
 use crate::engine_goldens::{engine as golden, outcome, prompt, request};
 use bn_engine::cache::bytes_per_block;
 
-/// Gated DeltaNet, with experts too; short convolutions, with and without experts; Mamba-2 beside attention, and between it. In
-/// GGUF files, whose weights are in F32.
-const MODELS: [&str; 6] = ["qwen35", "qwen35moe", "lfm2", "lfm2moe", "falcon-h1", "granitemoehybrid"];
+/// Gated DeltaNet, with experts too; short convolutions, with and without experts; Mamba-2 beside attention, and between it;
+/// and what has the same bits: weights in F32 have the CPU's.
+const MODELS: [(&str, &str); 7] = [
+    ("qwen35", DEVICE),
+    ("qwen35-rotated", "cpu"),
+    ("qwen35moe", DEVICE),
+    ("lfm2", DEVICE),
+    ("lfm2moe", DEVICE),
+    ("falcon-h1", "cpu"),
+    ("granitemoehybrid", DEVICE),
+];
+const DEVICE: &str = "cuda:0";
+
+type Outcome = (Vec<u32>, Vec<(u32, u32)>);
 
 fn hybrid(model: &str, device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     golden(&format!("tests/golden/models/{model}.gguf"), |config| {
@@ -17,15 +28,15 @@ fn hybrid(model: &str, device: &str, change: impl FnOnce(&mut EngineConfig)) -> 
     })
 }
 
-/// The answers of the CPU, one at a time.
-fn alone(model: &str, requests: &[RequestParams<'static>]) -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
-    let engine = hybrid(model, "cpu", |config| {
+/// The answers one at a time, without graphs for several rows or drafts.
+fn alone((model, like): (&str, &str), requests: &[RequestParams<'static>]) -> Vec<Outcome> {
+    let engine = hybrid(model, like, |config| {
         (config.max_batch_size, config.speculation) = (1, Some(Speculation::Off));
     });
     requests.iter().map(|request| outcome(&ask(&engine, request.clone()))).collect()
 }
 
-fn together(engine: &Engine, requests: &[RequestParams<'static>]) -> Vec<(Vec<u32>, Vec<(u32, u32)>)> {
+fn together(engine: &Engine, requests: &[RequestParams<'static>]) -> Vec<Outcome> {
     let ids = engine.submit(requests.to_vec()).unwrap();
     let answers = collect(engine, ids.len());
     ids.iter().map(|id| outcome(&answers[id])).collect()
@@ -36,23 +47,23 @@ fn together(engine: &Engine, requests: &[RequestParams<'static>]) -> Vec<(Vec<u3
 fn hybrids_have_the_same_answers_in_any_company() {
     let driver = Emulated::new();
     let graphs = || if driver.is_emulated() { driver.launches()[1] } else { u64::MAX };
-    for model in MODELS {
+    for (model, like) in MODELS {
         let requests: Vec<_> = (0..9).map(|n| request(&prompt(0, 5 + 7 * n, n), 6)).collect();
-        let want = alone(model, &requests);
-        let (engine, before) = (hybrid(model, "cuda:0", |_| ()), graphs());
+        let want = alone((model, like), &requests);
+        let (engine, before) = (hybrid(model, DEVICE, |_| ()), graphs());
         assert_eq!(together(&engine, &requests), want, "{model}");
         assert!(graphs() >= before.saturating_add(3), "{model}");
         // A second time from snapshots.
         assert_eq!(together(&engine, &requests), want, "{model}");
         assert!(engine.stats().cached_tokens > 0);
         // Six sequences of up to 60 tokens in nine blocks of 16.
-        let tight = hybrid(model, "cuda:0", |config| {
+        let tight = hybrid(model, DEVICE, |config| {
             let shape = config.model.as_ref().unwrap().model.kv_shape();
             (config.context_length, config.max_batch_size) = (80, 4);
             config.kv_cache_bytes = 9 * bytes_per_block(shape, KvType::F32, 16).unwrap();
         });
         let requests: Vec<_> = (0..6).map(|n| request(&prompt(0, 20 + n, n), 30)).collect();
-        assert_eq!(together(&tight, &requests), alone(model, &requests), "{model}");
+        assert_eq!(together(&tight, &requests), alone((model, like), &requests), "{model}");
         assert!(tight.stats().preemptions > 0, "{model}");
     }
 }
@@ -61,7 +72,7 @@ fn hybrids_have_the_same_answers_in_any_company() {
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn drafts_leave_no_trace_in_states_on_a_device() {
     let _driver = Emulated::new();
-    for model in MODELS {
+    for (model, like) in MODELS {
         // Answers of two tokens, which look-up often predicts.
         let of = |n: usize| {
             let mut request = request(&prompt(0, 10 + 9 * n, n), 40);
@@ -69,35 +80,37 @@ fn drafts_leave_no_trace_in_states_on_a_device() {
             request
         };
         let requests: Vec<_> = (0..3).map(of).collect();
-        let engine = hybrid(model, "cuda:0", |config| {
+        let engine = hybrid(model, DEVICE, |config| {
             (config.speculation, config.draft_always) = (Some(Speculation::Lookup), true);
         });
-        assert_eq!(together(&engine, &requests), alone(model, &requests), "{model}");
+        assert_eq!(together(&engine, &requests), alone((model, like), &requests), "{model}");
         let stats = engine.stats();
-        assert!(stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0, "{model}: {stats:?}");
+        assert!(
+            stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0,
+            "{model}: {stats:?}"
+        );
     }
 }
 
 /// A session's states have the same bytes on a device and on the CPU.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
-fn sessions_move_between_a_device_and_the_cpu() {
+fn sessions_move_between_a_device_and_what_has_its_bits() {
     let _driver = Emulated::new();
-    for model in MODELS {
-        let session =
-            |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids, 5) };
-        let engines = ["cuda:0", "cpu"].map(|device| hybrid(model, device, |_| ()));
+    for (model, like) in MODELS {
+        let session = |ids: &[u32]| RequestParams { session: Some("chat".into()), ..request(ids, 5) };
+        let engines = || [DEVICE, like].map(|device| hybrid(model, device, |_| ()));
         let first = prompt(0, 45, 1);
-        let saved = engines.each_ref().map(|engine| {
-            let answer = ask(engine, session(&first));
+        let saved = engines().map(|engine| {
+            let answer = ask(&engine, session(&first));
             (answer.tokens, engine.save_session("chat").unwrap())
         });
         assert!(saved[0] == saved[1], "{model}: sessions have the same bytes");
         let turn = [&first[..], &saved[0].0, &prompt(0, 8, 2)].concat();
-        let want = alone(model, &[request(&turn, 5)]);
-        for (engine, (_, saved)) in ["cpu", "cuda:0"].map(|device| hybrid(model, device, |_| ())).iter().zip(&saved) {
-            engine.restore_session("chat", saved).unwrap();
-            let answer = ask(engine, session(&turn));
+        let want = alone((model, like), &[request(&turn, 5)]);
+        for engine in engines() {
+            engine.restore_session("chat", &saved[0].1).unwrap();
+            let answer = ask(&engine, session(&turn));
             assert_eq!((answer.usage.cached_tokens, outcome(&answer)), (49, want[0].clone()), "{model}");
         }
     }
