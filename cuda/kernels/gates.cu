@@ -1,7 +1,8 @@
 // Gates on attention's output, and factors on rows. All results have the CPU's bits (src/ops/rows.rs).
 //
-// Lower bound: the rows' bytes, 197 KB to part one row of 24 heads of 256 elements with gates and 4 key heads, 0.1 us on
-// an H100: a launch's latency is more. A thread has one column at a time, so neighbors read and write next to each other.
+// Lower bound: the rows' bytes, 115 KB to part one row of 24 heads of 256 elements with gates and 4 heads of keys and
+// values: less than a launch's latency. A thread has one column at a time, so neighbors read and write next to each
+// other.
 //
 // Included after rows.cu, whose columns it uses.
 #include "device.cuh"
@@ -27,8 +28,8 @@ BN_KERNEL(split_gate)(const float *x, float *qkv, float *gate, int heads, int di
     });
 }
 
-// out = x times the logistic function of the gate. x, out [rows, cols], gate [rows, gates]: one gate for each column, or
-// for each of `gates` equal parts of a row. Grid: rows, and any number of blocks that share a row. Block: any.
+// out = x times the logistic function of the gate. x, out [rows, cols], gate [rows, gates]: one gate for each column,
+// or for each of `gates` equal parts of a row. Grid: rows, and any number of blocks that share a row. Block: any.
 BN_KERNEL(gate)(const float *x, const float *gate, float *out, int cols, int gates) {
     begin_kernel();
     x += row_at(cols), gate += row_at(gates), out += row_at(cols);

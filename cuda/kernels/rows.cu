@@ -16,8 +16,8 @@
 
 namespace rows {
 
-// How a gated feed-forward combines gate and up: `Activation` of src/ops/mod.rs, in the same order.
-enum { SWIGLU = 0, RELU2 = 1, GEGLU = 2 };
+// How a gated feed-forward combines gate and up: some of `Activation` of src/ops/types.rs.
+enum { SWIGLU = 0, RELU2 = 1, GEGLU = 2, CLAMPED = 3, SCALED = 4, STEEP = 5 };
 // Types of an embedding table.
 enum { TABLE_F32 = 0, TABLE_F16 = 1, TABLE_BF16 = 2 };
 
@@ -281,6 +281,13 @@ BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_
     }
 }
 
+// One of these, and its parameters: of SCALED the factors on gate and up, of STEEP alpha, then the limit, which is also
+// that of CLAMPED.
+struct Activation {
+    int kind;
+    float first, second;
+};
+
 BN_DEVICE float gate_value(float g, int activation) {
     if (activation == RELU2) {
         // fmaxf would hide a NaN.
@@ -288,24 +295,40 @@ BN_DEVICE float gate_value(float g, int activation) {
         return mul_rn(g, g);
     }
     // 2 sqrt(2/pi), and the same times 0.044715: the tanh form of GELU is also g / (1 + e^-2u).
-    float exponent = activation == SWIGLU ? -g : mul_rn(fma_rn(mul_rn(g, g), 0.071354814f, 1.5957692f), -g);
+    float exponent = activation == GEGLU ? mul_rn(fma_rn(mul_rn(g, g), 0.071354814f, 1.5957692f), -g) : -g;
     return div_rn(g, add_rn(1.0f, bn_exp(exponent)));
 }
 
+// Combines a gate and up.
+BN_DEVICE float gated(float g, float u, Activation by) {
+    if (by.kind == SCALED) {
+        g = mul_rn(g, by.first), u = mul_rn(u, by.second);
+    }
+    if (by.kind == CLAMPED || by.kind == STEEP) {
+        // fminf would hide a NaN.
+        g = by.second < g ? by.second : g, u = by.second < u ? by.second : u;
+        u = u < -by.second ? -by.second : u;
+    }
+    if (by.kind == STEEP) {
+        return mul_rn(div_rn(g, add_rn(1.0f, bn_exp(mul_rn(g, -by.first)))), add_rn(u, 1.0f));
+    }
+    return mul_rn(gate_value(g, by.kind), u);
+}
+
 // Combines gate and up, which are adjacent, into the row's values.
-BN_DEVICE void gated_row(const float *gate_up, int activation, const Row &row) {
+BN_DEVICE void gated_row(const float *gate_up, Activation activation, const Row &row) {
     for (int at = first_part(); at < row.fours; at = next_part(at)) {
         Part gate = load(gate_up, at, row), up = load(gate_up + row.cols, at, row);
-        keep(row, at, combined(gate, up, [&](float g, float u) { return mul_rn(gate_value(g, activation), u); }));
+        keep(row, at, combined(gate, up, [&](float g, float u) { return gated(g, u, activation); }));
     }
 }
 
 // As `gated_row`, but writes to `out`, by all blocks of the row.
-BN_DEVICE void store_gated(const float *gate_up, int activation, const Row &row, float *out) {
+BN_DEVICE void store_gated(const float *gate_up, Activation activation, const Row &row, float *out) {
     int step = static_cast<int>(gridDim.y * blockDim.x);
     for (int at = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x); at < row.fours; at += step) {
         float4 gate = load_four(gate_up, at, row), up = load_four(gate_up + row.cols, at, row);
-        float4 x = combined(gate, up, [&](float g, float u) { return mul_rn(gate_value(g, activation), u); });
+        float4 x = combined(gate, up, [&](float g, float u) { return gated(g, u, activation); });
         store_four(out, at, row, x);
     }
 }
@@ -343,8 +366,9 @@ BN_DEVICE void store_normed(const Row &row, const Weight &weight, float eps, flo
     norm_row(row, weight, eps, [&](int at, const Part &part) { store(out, at, row, part); });
 }
 
-// How int8 rows are rotated (`rotate` of src/kernels/rows/hadamard.rs): in blocks of `block` columns, a power of two
-// that divides the row's columns; 1 for no rotation. `factor` is 1 / sqrt(block).
+// The transform of blocks of `block` columns, a power of two that divides the row's columns; 1 for no rotation.
+// `factor` is 1 / sqrt(block). Int8 rows have the signs of `signed_four` before it (`rotate` of
+// src/kernels/rows/hadamard.rs).
 struct Rotation {
     int block;
     float factor;
@@ -374,7 +398,9 @@ BN_DEVICE float4 last_steps(float4 x, Rotation rotation) {
     if (rotation.block > 2) {
         x = {add_rn(x.x, x.z), add_rn(x.y, x.w), add_rn(x.x, -x.z), add_rn(x.y, -x.w)};
     }
-    x = {add_rn(x.x, x.y), add_rn(x.x, -x.y), add_rn(x.z, x.w), add_rn(x.z, -x.w)};
+    if (rotation.block > 1) {
+        x = {add_rn(x.x, x.y), add_rn(x.x, -x.y), add_rn(x.z, x.w), add_rn(x.z, -x.w)};
+    }
     return {mul_rn(x.x, rotation.factor), mul_rn(x.y, rotation.factor), mul_rn(x.z, rotation.factor), mul_rn(x.w, rotation.factor)};
 }
 
@@ -406,6 +432,67 @@ template <class Put> BN_DEVICE void transform(const Row &row, Rotation rotation,
     sync_block();
     for (int four = thread; four < row.fours; four += threads) {
         put(four, last_steps(x[four], rotation));
+    }
+}
+
+// The rotation of weights that are folded with one (`Fold` of src/ops/fold.rs). `signs` may be null. With
+// `value_heads` a row's heads are in turns, and weights want those of each of `key_heads` side by side; 0 for no such
+// heads. A block of 0 is no rotation.
+struct Fold {
+    const float *signs;
+    Rotation rotation;
+    int key_heads, value_heads;
+};
+
+BN_DEVICE Part times(const Part &x, const float *by, int at, const Row &row) {
+    return by == nullptr ? x : combined(x, load(by, at, row), [](float v, float w) { return mul_rn(v, w); });
+}
+
+// Where weights want column `col` of a row of `cols`.
+BN_DEVICE int regrouped(int col, int cols, const Fold &fold) {
+    int width = cols / fold.value_heads, each = fold.value_heads / fold.key_heads, head = col / width;
+    return (head % fold.key_heads * each + head / fold.key_heads) * width + col % width;
+}
+
+// Brings the row's heads, normed if there is a weight, to their places. They go through `out`, since the row's values
+// are read in the meantime.
+BN_DEVICE void regroup(const Row &row, const Weight &weight, float eps, const Fold &fold, float *out) {
+    norm_row(row, weight, eps, [&](int at, const Part &part) {
+        BN_UNROLL
+        for (int n = 0; n < AT_ONCE; n++) {
+            const float all[] = {part.x[n].x, part.x[n].y, part.x[n].z, part.x[n].w};
+            int col = 4 * four_at(at, n);
+            BN_UNROLL
+            for (int i = 0; i < 4; i++) {
+                if (col + i < row.cols) {
+                    out[regrouped(col + i, row.cols, fold)] = all[i];
+                }
+            }
+        }
+    });
+    sync_block();
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        keep(row, at, load(out, at, row));
+    }
+}
+
+// Writes the row as f32, normed if there is a weight, and rotated.
+BN_DEVICE void store_folded(const Row &row, const Weight &weight, float eps, const Fold &fold, float *out) {
+    Weight by = weight;
+    if (fold.value_heads > 0) {
+        regroup(row, weight, eps, fold, out);
+        by.values = nullptr;
+    }
+    norm_row(row, by, eps, [&](int at, const Part &part) { keep(row, at, times(part, fold.signs, at, row)); });
+    transform(row, fold.rotation, [&](int four, float4 x) { store_four(out, four, row, x); });
+}
+
+// As `store_folded`, if there is a rotation.
+BN_DEVICE void store_floats(const Row &row, const Weight &weight, float eps, const Fold &fold, float *out) {
+    if (fold.rotation.block > 0) {
+        store_folded(row, weight, eps, fold, out);
+    } else {
+        store_normed(row, weight, eps, out);
     }
 }
 
@@ -531,18 +618,18 @@ BN_KERNEL_OF(ROW_MOST, norm_columns)(float *x, const float *weight, float eps, i
     store_normed(row, by, eps, at);
 }
 
-// x += y, with y normed first if y_weight is not null; y may be null. out = norm(x, weight), or x if weight is null. x,
-// y, out [rows, cols], weights [cols]. Grid, block and shared: as bn_add_rms_norm.
+// x += y, with y normed first if y_weight is not null; y may be null. out = norm(x, weight), or x if weight is null,
+// rotated (see `Fold`). x, y, out [rows, cols], weights and signs [cols]. Grid, block and shared: as bn_add_rms_norm.
 BN_KERNEL_OF(ROW_MOST, add_norm)(float *x, const float *y, const float *y_weight, float y_eps, const float *weight,
-    float eps, float *out, int cols) {
+    float eps, float *out, int cols, const float *signs, int rotation, float factor, int key_heads, int value_heads) {
     let_next_begin();
     BN_SHARED(shared);
-    uintptr_t addresses = address(x) | address(y) | address(y_weight) | address(weight) | address(out);
+    uintptr_t addresses = address(x) | address(y) | address(y_weight) | address(weight) | address(out) | address(signs);
     Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, addresses);
     Weight by = weight_of(weight, row);
     await_inputs();
     add_row(x + row_at(cols), y == nullptr ? y : y + row_at(cols), y_weight, y_eps, row);
-    store_normed(row, by, eps, out + row_at(cols));
+    store_floats(row, by, eps, {signs, {rotation, factor}, key_heads, value_heads}, out + row_at(cols));
 }
 
 // As bn_add_norm, with the result rotated in blocks of `rotation` columns with `factor` (see `Rotation`), as int8:
@@ -560,35 +647,38 @@ BN_KERNEL_OF(ROW_MOST, add_norm_quantize)(float *x, const float *y, const float 
     store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
-// out = act(gate) * up, normed if weight is not null. gate_up [rows, 2 cols], gate first, out [rows, cols]. Grid: rows,
-// and if weight is null any number of blocks that share a row. Block and shared: as bn_add_rms_norm; if weight is null
+// out = act(gate) * up, normed if weight is not null, and rotated. gate_up [rows, 2 cols], gate first, out
+// [rows, cols]; activation, first and second as in `Activation`, the rest as for bn_add_norm. Grid: rows, and with
+// neither norm nor rotation any number of blocks that share a row. Block and shared: as bn_add_rms_norm; with neither
 // no shared memory.
-BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, const float *weight, float eps, float *out,
-    int cols) {
+BN_KERNEL_OF(ROW_MOST, gated_norm)(const float *gate_up, int activation, float first, float second, const float *weight,
+    float eps, float *out, int cols, const float *signs, int rotation, float factor, int key_heads, int value_heads) {
     let_next_begin();
     BN_SHARED(shared);
-    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(gate_up) | address(weight) | address(out));
+    uintptr_t addresses = address(gate_up) | address(weight) | address(out) | address(signs);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, addresses);
     Weight by = weight_of(weight, row);
     await_inputs();
     gate_up += row_at(2 * cols);
     out += row_at(cols);
-    if (weight == nullptr) {
-        store_gated(gate_up, activation, row, out);
+    if (weight == nullptr && rotation == 0) {
+        store_gated(gate_up, {activation, first, second}, row, out);
         return;
     }
-    gated_row(gate_up, activation, row);
-    store_normed(row, by, eps, out);
+    gated_row(gate_up, {activation, first, second}, row);
+    store_floats(row, by, eps, {signs, {rotation, factor}, key_heads, value_heads}, out);
 }
 
 // As bn_gated_norm, as int8, one block per row. Values, scales, sums, block and shared: as bn_add_norm_quantize.
-BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation, const float *weight, float eps,
-    int8_t *values, float *scales, int *sums, int cols, int stride, int rotation, float factor) {
+BN_KERNEL_OF(ROW_MOST, gated_norm_quantize)(const float *gate_up, int activation, float first, float second,
+    const float *weight, float eps, int8_t *values, float *scales, int *sums, int cols, int stride, int rotation,
+    float factor) {
     let_next_begin();
     BN_SHARED(shared);
     Row row = shared_row(shared, cols, stride, address(gate_up) | address(weight));
     Weight by = weight_of(weight, row);
     await_inputs();
-    gated_row(gate_up + row_at(2 * cols), activation, row);
+    gated_row(gate_up + row_at(2 * cols), {activation, first, second}, row);
     store_quantized(row, by, eps, {rotation, factor}, values + row_at(stride), scales + blockIdx.x, sums + blockIdx.x);
 }
 
@@ -605,6 +695,24 @@ BN_KERNEL_OF(ROW_MOST, unrotate_rows)(float *x, int rotation, float factor, floa
     transform(row, {rotation, factor}, [&](int four, float4 v) {
         v = signed_four(v, four, rotation);
         store_four(x, four, row, {mul_rn(v.x, scale), mul_rn(v.y, scale), mul_rn(v.z, scale), mul_rn(v.w, scale)});
+    });
+}
+
+// Undoes the rotation of folded rows of an embedding, in place. x [rows, cols]; signs, which may be null, rotation and
+// factor as in `Fold`. Grid, block and shared: as bn_add_rms_norm.
+BN_KERNEL_OF(ROW_MOST, unfold_rows)(float *x, const float *signs, int rotation, float factor, int cols) {
+    begin_kernel();
+    BN_SHARED(shared);
+    x += row_at(cols);
+    Row row = shared_row(shared, cols, (cols + 3) / 4 * 4, address(x) | address(signs));
+    for (int at = first_part(); at < row.fours; at = next_part(at)) {
+        keep(row, at, load(x, at, row));
+    }
+    transform(row, {rotation, factor}, [&](int four, float4 v) {
+        if (signs != nullptr) {
+            v = combined(v, load_four(signs, four, row), [](float a, float b) { return mul_rn(a, b); });
+        }
+        store_four(x, four, row, v);
     });
 }
 

@@ -45,13 +45,26 @@ void reference_norm(float *x, const float *weight, float eps, int cols) {
     }
 }
 
+// `Activation`'s parameters in all tests, such that limits and factors matter.
+const float FIRST = 1.7f, SECOND = 2.5f;
+
 float reference_gate(float g, int activation) {
     if (activation == RELU2) {
         g = g < 0.0f ? 0.0f : g;
         return g * g;
     }
-    float exponent = activation == SWIGLU ? -g : std::fma(g * g, 0.071354814f, 1.5957692f) * -g;
+    float exponent = activation == GEGLU ? std::fma(g * g, 0.071354814f, 1.5957692f) * -g : -g;
     return g / (1.0f + reference_exp(exponent));
+}
+
+float reference_gated(float g, float u, int activation) {
+    if (activation == CLAMPED || activation == STEEP) {
+        g = g > SECOND ? SECOND : g;
+        u = u > SECOND ? SECOND : u < -SECOND ? -SECOND : u;
+    }
+    if (activation == STEEP) return g / (1.0f + reference_exp(g * -FIRST)) * (u + 1.0f);
+    if (activation == SCALED) return reference_gate(g * FIRST, activation) * (u * SECOND);
+    return reference_gate(g, activation) * u;
 }
 
 int8_t reference_int8(float x, float scale) {
@@ -110,6 +123,39 @@ void reference_transform(float *x, int cols, int block) {
     for (int i = 0; i < cols; i++) x[i] *= factor_of(block);
 }
 
+// The rotation of folded weights, by the definition of src/ops/fold.rs.
+struct Folded {
+    int block = 0, key_heads = 0, value_heads = 0;
+    std::vector<float> signs;
+
+    // One that rows of `cols` columns may have.
+    static Folded any(Random &random, int cols) {
+        Folded fold;
+        fold.block = block_of(cols) >> random.below(3);
+        fold.block = std::max(fold.block, 1);
+        if (random.below(3) > 0) {
+            for (int i = 0; i < cols; i++) fold.signs.push_back(random.below(2) == 0 ? 1.0f : -1.0f);
+        }
+        int heads = cols % 3 == 0 ? 6 : 4;
+        if (random.below(2) == 0 && cols % heads == 0) fold.key_heads = 2, fold.value_heads = heads;
+        return fold;
+    }
+
+    const float *given() const {
+        return signs.empty() ? nullptr : signs.data();
+    }
+
+    void apply(float *x, int cols) const {
+        std::vector<float> from(x, x + cols);
+        for (int i = 0; i < cols && value_heads > 0; i++) {
+            int width = cols / value_heads, each = value_heads / key_heads, group = i / width / each;
+            x[i] = from[static_cast<size_t>((i / width % each * key_heads + group) * width + i % width)];
+        }
+        for (int i = 0; i < cols && !signs.empty(); i++) x[i] *= signs[static_cast<size_t>(i)];
+        reference_transform(x, cols, block);
+    }
+};
+
 // Rotates in blocks of `rotation` columns, unless that is 1.
 Quantized reference_quantize(const std::vector<float> &x, int rows, int cols, int stride, int rotation = 1) {
     Quantized q(rows, stride);
@@ -159,7 +205,7 @@ struct Case {
     std::vector<float> x, y, y_weight, weight, gate_up;
 
     Case(Random &random, int cols)
-        : rows(1 + random.below(4)), cols(cols), stride((cols + 127) / 128 * 128), activation(random.below(3)),
+        : rows(1 + random.below(4)), cols(cols), stride((cols + 127) / 128 * 128), activation(random.below(6)),
           block(BLOCKS[random.below(BLOCK_SIZES)]), x(odd_rows(random, rows, cols)), y(odd_rows(random, rows, cols)),
           y_weight(random.normals(cols)), weight(random.normals(cols)), gate_up(odd_rows(random, rows, 2 * cols)) {
         if (random.below(2) == 0) {
@@ -217,7 +263,7 @@ struct Case {
         for (int r = 0; r < rows; r++) {
             for (int i = 0; i < cols; i++) {
                 const float *gate = gate_up.data() + size_t(r) * 2 * cols + i;
-                out[size_t(r) * cols + i] = reference_gate(gate[0], activation) * gate[cols];
+                out[size_t(r) * cols + i] = ::reference_gated(gate[0], gate[cols], activation);
             }
         }
         return out;
@@ -228,10 +274,10 @@ struct Case {
     }
 
     // Replaces x by the sum.
-    std::vector<float> add_norm() {
+    std::vector<float> add_norm(const Folded &fold = {}) {
         std::vector<float> out(x.size(), NAN);
         launch(bn_add_norm, rows, block, row_shared(), x.data(), given(y), given(y_weight), 1e-6f, given(weight), 1e-5f,
-            out.data(), cols);
+            out.data(), cols, fold.given(), fold.block, factor_of(fold.block), fold.key_heads, fold.value_heads);
         return out;
     }
 
@@ -244,18 +290,19 @@ struct Case {
     }
 
     // Runs `blocks` blocks per row.
-    std::vector<float> gated_norm(unsigned blocks = 1) const {
+    std::vector<float> gated_norm(unsigned blocks = 1, const Folded &fold = {}) const {
         std::vector<float> out(x.size(), NAN);
-        unsigned shared = weight.empty() ? 0 : row_shared();
+        unsigned shared = weight.empty() && fold.block == 0 ? 0 : row_shared();
         dim3 grid(static_cast<unsigned>(rows), blocks);
-        launch(bn_gated_norm, grid, block, shared, gate_up.data(), activation, given(weight), 1e-5f, out.data(), cols);
+        launch(bn_gated_norm, grid, block, shared, gate_up.data(), activation, FIRST, SECOND, given(weight), 1e-5f,
+            out.data(), cols, fold.given(), fold.block, factor_of(fold.block), fold.key_heads, fold.value_heads);
         return out;
     }
 
     Quantized gated_norm_quantize(int rotation = 1) const {
         Quantized q(rows, stride);
-        launch(bn_gated_norm_quantize, rows, block, row_bytes(stride), gate_up.data(), activation, given(weight), 1e-5f,
-            q.values.data(), q.scales.data(), q.sums.data(), cols, stride, rotation, factor_of(rotation));
+        launch(bn_gated_norm_quantize, rows, block, row_bytes(stride), gate_up.data(), activation, FIRST, SECOND,
+            given(weight), 1e-5f, q.values.data(), q.scales.data(), q.sums.data(), cols, stride, rotation, factor_of(rotation));
         return q;
     }
 };
@@ -405,6 +452,34 @@ TEST(rows_unrotate) {
     }
 }
 
+TEST(rows_fold_and_unfold) {
+    Random random(17);
+    for (int cols : {1, 2, 6, 12, 24, 32, 33, 80, 192, 512, 576, 1536, 2560}) {
+        for (int round = 0; round < 6; round++) {
+            Case c(random, cols);
+            Folded fold = Folded::any(random, cols);
+            std::vector<float> want = c.reference_sum(), gated = c.reference_gated();
+            c.reference_normed(want);
+            c.reference_normed(gated);
+            for (int r = 0; r < c.rows; r++) {
+                fold.apply(want.data() + size_t(r) * cols, cols);
+                fold.apply(gated.data() + size_t(r) * cols, cols);
+            }
+            CHECK(same_bits(c.gated_norm(1, fold), gated));
+            CHECK(same_bits(c.add_norm(fold), want));
+            std::vector<float> x = random.normals(size_t(c.rows) * cols), back = x;
+            for (int r = 0; r < c.rows; r++) {
+                float *row = back.data() + size_t(r) * cols;
+                reference_transform(row, cols, fold.block);
+                for (int i = 0; i < cols && !fold.signs.empty(); i++) row[i] *= fold.signs[size_t(i)];
+            }
+            launch(bn_unfold_rows, c.rows, c.block, c.row_shared(), x.data(), fold.given(), fold.block,
+                factor_of(fold.block), cols);
+            CHECK(same_bits(x, back));
+        }
+    }
+}
+
 TEST(rows_quantize_blocks) {
     Random random(14);
     for (int width : {32, 256}) {
@@ -485,7 +560,8 @@ TEST(rows_have_the_bits_of_the_rust_code) {
     const float *none = nullptr;
     const uint64_t gates[] = {0xbb553a7db5b7f4da, 0, 0x1f79e393c64c93d0};
     for (int activation : {SWIGLU, GEGLU}) {
-        launch(bn_gated_norm, 180, 256, row_bytes(1000), gate_up.data(), activation, none, 0.0f, x.data(), 1000);
+        launch(bn_gated_norm, 180, 256, row_bytes(1000), gate_up.data(), activation, 0.0f, 0.0f, none, 0.0f, x.data(),
+            1000, none, 0, 0.0f, 0, 0);
         CHECK(hash(x) == gates[activation]);
     }
     for (int cols : {33, 2560}) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The rotation of a product's inputs, `x' = H (s * x)`: H is the normalized Walsh-Hadamard transform of each `block`
 /// elements. A table of embeddings has rotated rows; its inverse is `x = s * (H x')`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fold {
     pub block: usize,
     /// s: 1 or -1 for each element; `None`: all 1.

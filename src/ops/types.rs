@@ -40,9 +40,12 @@ impl Activation {
     /// Its name, if devices lack it.
     pub fn cpu_only(self) -> Option<&'static str> {
         match self {
-            Self::SwiGlu | Self::Relu2 | Self::GeGlu => None,
-            Self::ClampedSwiGlu { .. } | Self::SteepSwiGlu { .. } => Some("clamped gates"),
-            Self::ScaledSwiGlu { .. } => Some("scaled gates"),
+            Self::SwiGlu
+            | Self::ClampedSwiGlu { .. }
+            | Self::ScaledSwiGlu { .. }
+            | Self::SteepSwiGlu { .. }
+            | Self::Relu2
+            | Self::GeGlu => None,
             Self::GeGluErf => Some("gates of GELU with erf"),
             Self::Gelu | Self::GeluErf => Some("feed-forwards without a gate"),
         }

@@ -3,7 +3,7 @@
 
 use super::kernels::{PRODUCTS, Tiling, Weights};
 use super::launch::{Arg, NULL, at};
-use super::linear::{Quantized, ROW_THREADS, Source, at_column, plain, shared_rows};
+use super::linear::{Quantized, ROW_THREADS, Rows, Source, at_column, plain, shared_rows};
 use super::ops::CudaOps;
 use super::parts::Part;
 use super::weights::{OnDevice, copied, key_of, refused};
@@ -11,7 +11,7 @@ use crate::base::{Error, Result};
 use crate::device::Buffer;
 use crate::kernels::{Arithmetic, Matrix};
 use crate::ops::types::cpu_only;
-use crate::ops::{Activation, Experts, Gate, Norm, OpSet, Projections, Shared, Weight};
+use crate::ops::{Activation, Expert, Experts, Fold, Gate, Norm, OpSet, Projections, Shared, Weight};
 use std::sync::Arc;
 
 /// The most experts of a row: a lane of `bn_route` has one each.
@@ -66,23 +66,29 @@ pub(super) fn lacking(experts: &Experts) -> Option<&'static str> {
         (choice.used > MOST_USED || all.len() > MOST_EXPERTS, "so many experts"),
         (any(|weights| weights.bias.is_some()), "experts with biases"),
         (any(|weights| !weights.norms.is_empty()), "experts with norms"),
-        (experts.products().any(|weights| weights.fold.is_some()), "rotated weights"),
+        (all.iter().any(|expert| folds(expert) != folds(&all[0])), "experts that are rotated differently"),
         (any(|weights| weights.matrices.len() > 2), "experts of many matrices"),
     ];
     parts.into_iter().find_map(|(has, part)| has.then_some(part))
 }
 
+/// The rotations of an expert's inputs: of gate and up, and of the last product.
+fn folds(expert: &Expert) -> [Option<&Fold>; 2] {
+    [&expert.gate_up, &expert.down].map(|weights| weights.fold.as_deref())
+}
+
 impl CudaOps {
     /// Copies a mixture to the device. `Unsupported` for a type of weights that experts do not have there.
     pub(super) fn hold_experts(&self, experts: &Experts) -> Result<()> {
-        let Experts { router, bias, scales, shared, .. } = experts;
+        let Experts { router, bias, scales, experts: all, shared, .. } = experts;
         self.tables(experts)?;
         self.hold(Weight::Product(router))?;
         if let Some(Shared { expert, gate }) = shared {
             let mut all = [&expert.gate_up, &expert.down].into_iter().chain(gate);
             all.try_for_each(|weights| self.hold(Weight::Product(weights)))?;
         }
-        bias.iter().chain(scales).try_for_each(|vector| self.vector(vector).map(drop))
+        let signs = all.first().into_iter().flat_map(folds).flatten().filter_map(|fold| fold.signs.as_ref());
+        bias.iter().chain(scales).chain(signs).try_for_each(|vector| self.vector(vector).map(drop))
     }
 
     /// The tables of a mixture, which are made if they are not there yet.
@@ -150,20 +156,22 @@ impl CudaOps {
         if [first.cols, 2 * down.cols, down.rows] != [width, between, width] {
             return Err(Error::internal("experts of another width"));
         }
-        let normed = self.floats(Source::Rows(x), norm, width)?;
+        let [fold, down_fold] = experts.experts.first().map_or([None; 2], folds);
+        let normed = self.floats(Rows { norm, ..Source::Rows(x).into() }, width)?;
         let x = normed.as_ref().unwrap_or(x);
         let pairs = self.pairs(x, experts, &tables)?;
         let gathered = self.part(rows * used, width)?;
-        let args = [x.arg()?, pairs.rows.arg()?, gathered.arg()?, Arg::int(width)];
+        let folded = self.floats(Rows { fold, ..Source::Rows(x).into() }, width)?;
+        let args = [folded.as_ref().unwrap_or(x).arg()?, pairs.rows.arg()?, gathered.arg()?, Arg::int(width)];
         let grid = shared_rows(rows * used, width, ROW_THREADS, 1);
         // SAFETY: each place has a row of x, and a row of `gathered`.
         unsafe { self.launch(&self.kernels().gather_rows, grid, ROW_THREADS, 0, &args)? };
         let gate_up = self.part(rows * used, between)?;
-        self.expert_products(Source::Rows(&gathered), &tables, &tables.gate_up, &pairs, &gate_up)?;
-        drop(gathered);
+        self.expert_products(Source::Rows(&gathered).into(), &tables, &tables.gate_up, &pairs, &gate_up)?;
+        drop((gathered, folded));
         let y = self.part(rows * used, width)?;
         let source = Source::Gated { gate_up: &gate_up, activation };
-        self.expert_products(source, &tables, &[*down], &pairs, &y)?;
+        self.expert_products(Rows { source, norm: None, fold: down_fold }, &tables, &[*down], &pairs, &y)?;
         drop(gate_up);
         let (shared, gate) = self.shared(x, experts, activation)?;
         self.mix(&y, &pairs, shared.as_ref(), gate.as_ref(), [rows, width])
@@ -225,7 +233,7 @@ impl CudaOps {
     /// Multiplies the rows of all pairs with the matrices `all` of their experts, outputs side by side.
     fn expert_products(
         &self,
-        source: Source,
+        source: Rows,
         tables: &Tables,
         all: &[Table],
         pairs: &Pairs,
@@ -241,12 +249,12 @@ impl CudaOps {
             let to = at_column(out.address()?, column);
             match PRODUCTS[product].arithmetic {
                 kind @ (Arithmetic::Ternary | Arithmetic::Int8) => {
-                    let x = self.quantized(source, None, cols, columns, kind)?;
+                    let x = self.quantized(source, cols, columns, kind)?;
                     self.expert_product(ints(&x)?, tables, run, pairs, to, out.dims[1])?;
                 }
                 arithmetic => {
-                    let own = self.floats(source, None, cols)?;
-                    let x = own.as_ref().map_or_else(|| plain(source), Ok)?;
+                    let own = self.floats(source, cols)?;
+                    let x = own.as_ref().map_or_else(|| plain(source.source), Ok)?;
                     let each = match arithmetic {
                         Arithmetic::Blocks32 => Some(32),
                         Arithmetic::Blocks256 => Some(256),

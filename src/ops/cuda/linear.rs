@@ -1,4 +1,4 @@
-//! Norms, quantization of activations for the weights' type, the product and its bias.
+//! Norms, rotations, quantization of activations for the weights' type, the product and its bias.
 
 use super::kernels::{Launch, PRODUCTS, SEGMENTS, Weights};
 use super::launch::{Arg, NULL, at};
@@ -9,7 +9,7 @@ use crate::base::{Error, Result};
 use crate::kernels::Arithmetic;
 use crate::kernels::gemm::blocks::MOST;
 use crate::kernels::rows::hadamard;
-use crate::ops::{Activation, Norm, Projections};
+use crate::ops::{Activation, Fold, Norm, Projections};
 
 /// Maximum bytes of the parts of 16 tokens and 32 columns that products of halves take.
 const PARTS_BYTES: usize = 2176;
@@ -48,6 +48,21 @@ pub(super) enum Source<'a> {
     },
 }
 
+/// The input rows of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub source: Source<'a>,
+    pub norm: Option<&'a Norm>,
+    /// Rows are rotated after the norm.
+    pub fold: Option<&'a Fold>,
+}
+
+impl<'a> From<Source<'a>> for Rows<'a> {
+    fn from(source: Source<'a>) -> Self {
+        Self { source, norm: None, fold: None }
+    }
+}
+
 /// Destination of outputs: the columns of `part` from `column` on.
 #[derive(Clone, Copy)]
 pub(super) struct Outputs<'a> {
@@ -74,14 +89,20 @@ pub(super) struct Quantized {
     pub sums: Part,
 }
 
-/// The kernels' number for `activation`.
-fn number(activation: Activation) -> Result<Arg> {
-    match activation {
-        Activation::SwiGlu => Ok(Arg::Int(0)),
-        Activation::Relu2 => Ok(Arg::Int(1)),
-        Activation::GeGlu => Ok(Arg::Int(2)),
-        other => Err(Error::internal(format!("{other:?} on a device"))),
-    }
+/// The kernels' number for `activation`, and its parameters.
+fn activation_args(activation: Activation) -> Result<[Arg; 3]> {
+    let (number, [first, second]) = match activation {
+        Activation::SwiGlu => (0, [0.0; 2]),
+        Activation::Relu2 => (1, [0.0; 2]),
+        Activation::GeGlu => (2, [0.0; 2]),
+        Activation::ClampedSwiGlu { limit } => (3, [0.0, limit]),
+        Activation::ScaledSwiGlu { by, output } => (4, [by, output]),
+        Activation::SteepSwiGlu { alpha, limit } => (5, [alpha, limit]),
+        other @ (Activation::Gelu | Activation::GeGluErf | Activation::GeluErf) => {
+            return Err(Error::internal(format!("{other:?} on a device")));
+        }
+    };
+    Ok([Arg::Int(number), first.into(), second.into()])
 }
 
 impl Source<'_> {
@@ -142,42 +163,36 @@ impl CudaOps {
         let bias = weights.bias.as_ref().map(|bias| self.vector(bias)).transpose()?;
         let out = self.part(rows, width)?;
         let to = Outputs { part: &out, column: 0, bias: bias.as_deref() };
+        let fold = weights.fold.as_deref();
         if weights.norms.is_empty() {
-            self.products(source, norm, &matrices, cols, to)?;
+            self.products(Rows { source, norm, fold }, &matrices, cols, to)?;
         } else {
             if weights.norms.len() != matrices.len() {
                 return Err(Error::internal("other norms than matrices"));
             }
-            let x = self.floats(source, norm, cols)?;
+            let x = self.floats(Rows { source, norm, fold: None }, cols)?;
             let x = x.as_ref().map_or_else(|| plain(source), Ok)?;
             let mut norms = weights.norms.iter();
             each(matrices.chunks(1), to, |matrix, to| {
-                self.products(Source::Rows(x), norms.next(), matrix, cols, to)
+                self.products(Rows { source: Source::Rows(x), norm: norms.next(), fold }, matrix, cols, to)
             })?;
         }
         Ok(out)
     }
 
     /// Multiplies with all of `matrices`, outputs side by side.
-    fn products(
-        &self,
-        source: Source,
-        norm: Option<&Norm>,
-        matrices: &[&OnDevice],
-        cols: usize,
-        to: Outputs,
-    ) -> Result<()> {
+    fn products(&self, rows: Rows, matrices: &[&OnDevice], cols: usize, to: Outputs) -> Result<()> {
         let arithmetic = |m: &OnDevice| PRODUCTS[m.product].arithmetic;
         let (kind, stride) = (arithmetic(matrices[0]), matrices[0].columns);
         let whole = matches!(kind, Arithmetic::Ternary | Arithmetic::Int8);
         let launches = matrices.chunk_by(|a, b| a.product == b.product).flat_map(|run| run.chunks(MOST));
         if whole && matrices.iter().all(|m| arithmetic(m) == kind && m.columns == stride) {
-            let x = self.quantized(source, norm, cols, stride, kind)?;
+            let x = self.quantized(rows, cols, stride, kind)?;
             return each(launches, to, |matrices, to| self.int8_product(&x, matrices, to));
         }
         // Rows are computed once, then quantized for each kind of matrix.
-        let own = self.floats(source, norm, cols)?;
-        let x = own.as_ref().map_or_else(|| plain(source), Ok)?;
+        let own = self.floats(rows, cols)?;
+        let x = own.as_ref().map_or_else(|| plain(rows.source), Ok)?;
         let made = |of: Arithmetic, make: &dyn Fn() -> Result<Quantized>| {
             matrices.iter().any(|m| arithmetic(m) == of).then(make).transpose()
         };
@@ -189,36 +204,41 @@ impl CudaOps {
                 self.int8_product(x, matrices, to)
             }
             (kind, ..) => {
-                let x = self.quantized(Source::Rows(x), None, cols, matrices[0].columns, kind)?;
+                let x = self.quantized(Source::Rows(x).into(), cols, matrices[0].columns, kind)?;
                 self.int8_product(&x, matrices, to)
             }
         })
     }
 
     /// The input in f32. `None` if the source already has it.
-    pub(super) fn floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Option<Part>> {
-        match (source, norm) {
-            (Source::Rows(_), None) => Ok(None),
-            _ => self.row_floats(source, norm, cols).map(Some),
+    pub(super) fn floats(&self, rows: Rows, cols: usize) -> Result<Option<Part>> {
+        match rows {
+            Rows { source: Source::Rows(_), norm: None, fold: None } => Ok(None),
+            _ => self.row_floats(rows, cols).map(Some),
         }
     }
 
     /// The input in f32.
-    pub(super) fn row_floats(&self, source: Source, norm: Option<&Norm>, cols: usize) -> Result<Part> {
+    pub(super) fn row_floats(&self, of: Rows, cols: usize) -> Result<Part> {
+        let Rows { source, norm, fold } = of;
         let rows = source.rows();
         source.check(rows, cols)?;
         self.check_norm(norm, cols)?;
         let out = self.part(rows, cols)?;
+        if self.queue.leaves() {
+            return Ok(out);
+        }
         let mut args = self.source_args(source, norm)?;
         args.extend([out.arg()?, Arg::int(cols)]);
+        args.extend(self.fold_args(fold, cols)?);
         let kernels = self.kernels();
         let (grid, threads, shared) = ([rows, 1, 1], row_threads(cols), row_shared(cols));
-        let (kernel, grid, threads, shared) = match (source, norm) {
+        let (kernel, grid, threads, shared) = match (source, norm, fold) {
             // Elements by themselves.
-            (Source::Gated { .. }, None) => {
+            (Source::Gated { .. }, None, None) => {
                 (&kernels.gated_norm, shared_rows(rows, cols, GATE_THREADS, 4), GATE_THREADS, 0)
             }
-            (Source::Gated { .. }, _) => (&kernels.gated_norm, grid, threads, shared),
+            (Source::Gated { .. }, ..) => (&kernels.gated_norm, grid, threads, shared),
             _ => (&kernels.add_norm, grid, threads, shared),
         };
         // SAFETY: all are of `rows` rows of `cols` columns, as checked.
@@ -230,12 +250,13 @@ impl CudaOps {
     /// `stride` columns, zeros after the first `cols`.
     pub(super) fn quantized(
         &self,
-        source: Source,
-        norm: Option<&Norm>,
+        of: Rows,
         cols: usize,
         stride: usize,
         arithmetic: Arithmetic,
     ) -> Result<Quantized> {
+        let folded = of.fold.map(|_| self.row_floats(of, cols)).transpose()?;
+        let Rows { source, norm, .. } = folded.as_ref().map_or(of, |x| Source::Rows(x).into());
         let rows = source.rows();
         self.check_norm(norm, cols)?;
         let (values, scales, sums) = (self.bytes(rows * stride)?, self.part(1, rows)?, self.part(1, rows)?);
@@ -264,6 +285,30 @@ impl CudaOps {
         unsafe { self.launch(kernel, grid, row_threads(cols), row_shared(cols), &args) }
     }
 
+    /// Undoes the rotation of folded rows of an embedding.
+    pub(super) fn unfold(&self, x: &Part, fold: &Fold) -> Result<()> {
+        let [rows, cols] = x.dims;
+        if self.queue.leaves() {
+            return Ok(());
+        }
+        let [signs, block, factor, ..] = self.fold_args(Some(fold), cols)?;
+        let (grid, kernel) = ([rows, 1, 1], &self.kernels().unfold_rows);
+        let args = [x.arg()?, signs, block, factor, Arg::int(cols)];
+        // SAFETY: x is `[rows, cols]`, signs are `[cols]` or null, and the block divides `cols`.
+        unsafe { self.launch(kernel, grid, row_threads(cols), row_shared(cols), &args) }
+    }
+
+    /// The arguments of a rotation of rows of `cols` columns: signs, block, factor, key heads and value heads.
+    fn fold_args(&self, fold: Option<&Fold>, cols: usize) -> Result<[Arg; 5]> {
+        let none = Arg::Int(0);
+        let Some(fold) = fold else { return Ok([NULL, none, 0.0.into(), none, none]) };
+        fold.check(cols)?;
+        let signs = fold.signs.as_ref().map_or(Ok(NULL), |signs| at(&self.vector(signs)?.values))?;
+        let heads = fold.heads.map_or([0; 2], |heads| [heads.key_heads, heads.value_heads]);
+        let [key_heads, value_heads] = heads.map(Arg::int);
+        Ok([signs, Arg::int(fold.block), hadamard::factor(fold.block).into(), key_heads, value_heads])
+    }
+
     /// The first arguments of the kernels of `row_floats` and `quantized`.
     fn source_args(&self, source: Source, norm: Option<&Norm>) -> Result<Vec<Arg>> {
         let (weight, eps) = self.norm_args(norm)?;
@@ -274,7 +319,8 @@ impl CudaOps {
                 vec![x.arg()?, y.arg()?, y_weight, y_eps, weight, eps]
             }
             Source::Gated { gate_up, activation } => {
-                vec![gate_up.arg()?, number(activation)?, weight, eps]
+                let [kind, first, second] = activation_args(activation)?;
+                vec![gate_up.arg()?, kind, first, second, weight, eps]
             }
         })
     }

@@ -3,7 +3,7 @@
 use super::attention::Attend;
 use super::graphs::{Results, Way};
 use super::launch::{Arg, Launches};
-use super::linear::{ROW_THREADS, Source, row_shared, row_threads, shared_rows};
+use super::linear::{ROW_THREADS, Rows, Source, row_shared, row_threads, shared_rows};
 use super::memory::DeviceMemory;
 use super::ops::CudaOps;
 use super::parts::Part;
@@ -96,7 +96,8 @@ impl OpSet for CudaOps {
             Weight::Product(weights) => {
                 weights.matrices.iter().try_for_each(|matrix| self.matrix(matrix).map(drop))?;
                 let norms = weights.norms.iter().map(|norm| &norm.weight);
-                norms.chain(&weights.bias).try_for_each(|vector| self.vector(vector).map(drop))
+                let signs = weights.fold.iter().filter_map(|fold| fold.signs.as_ref());
+                norms.chain(&weights.bias).chain(signs).try_for_each(|vector| self.vector(vector).map(drop))
             }
             Weight::Norm(norm) | Weight::Derived(norm) => self.vector(&norm.weight).map(drop),
             Weight::Experts(experts) => self.hold_experts(experts),
@@ -172,6 +173,7 @@ impl Run<'_> {
             Op::Check | Op::Replace { .. } => return Ok(()),
             Op::Add(Sum { x, y, norm }) => return ops.add(self.get(*x)?, self.get(*y)?, norm.as_ref()),
             Op::NormColumns { x, from, norm } => return ops.norm_columns(self.get(*x)?, *from, norm),
+            Op::Unfold { x, fold } => return ops.unfold(self.get(*x)?, fold),
             Op::Scale { x, by } => return ops.scale(self.get(*x)?, *by),
             Op::Want { x } => return self.want(*x),
             Op::Hidden { x, norm } => return self.hidden(*x, norm.as_ref()),
@@ -184,7 +186,7 @@ impl Run<'_> {
             Op::Gated { x, activation, to } => {
                 let gate_up = self.get(*x)?;
                 let source = Source::Gated { gate_up, activation: *activation };
-                (to, ops.row_floats(source, None, gate_up.dims[1] / 2)?)
+                (to, ops.row_floats(source.into(), gate_up.dims[1] / 2)?)
             }
             Op::Norm { x, norm, to } => (to, ops.normed(self.get(*x)?, norm)?),
             Op::SplitGate { x, shape, to, gate } => {
@@ -240,7 +242,7 @@ impl Run<'_> {
                 x
             }
             Source::Gated { gate_up, .. } => {
-                made = self.ops.row_floats(source, None, gate_up.dims[1] / 2)?;
+                made = self.ops.row_floats(source.into(), gate_up.dims[1] / 2)?;
                 &made
             }
         };
@@ -335,7 +337,7 @@ impl CudaOps {
 
     /// `norm` of each row.
     fn normed(&self, x: &Part, norm: &Norm) -> Result<Part> {
-        self.row_floats(Source::Rows(x), Some(norm), x.dims[1])
+        self.row_floats(Rows { norm: Some(norm), ..Source::Rows(x).into() }, x.dims[1])
     }
 
     /// Rows of `table` for the batch's tokens, times `scale`.
@@ -444,12 +446,11 @@ fn lacking(op: &Op) -> Option<&'static str> {
     let mut part = lacking_of(op);
     op.weights(&mut |weight| {
         part = part.or(match weight {
-            Weight::Product(weights) => weights.fold.as_ref().map(|_| "rotated weights"),
             Weight::Norm(norm) | Weight::Derived(norm) => norm.bias.as_ref().map(|_| "layer norms"),
             Weight::Experts(experts) => experts::lacking(experts),
             Weight::Sinks(_) => Some("attention sinks"),
             Weight::Vector(_) => Some("standardized rows"),
-            Weight::Table(_) | Weight::Net(_) | Weight::Adapter(_) => None,
+            Weight::Table(_) | Weight::Product(_) | Weight::Net(_) | Weight::Adapter(_) => None,
         })
     });
     part
@@ -466,7 +467,6 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         | Op::Linear { input: Input::Gated { activation, .. }, .. }
         | Op::Gated { activation, .. }
         | Op::Experts { activation, .. } => activation.cpu_only(),
-        Op::Unfold { .. } => Some("folded embeddings"),
         Op::NormParts { .. } | Op::GatedColumns { .. } => Some("inputs of single layers"),
         Op::Absorb { .. } | Op::Expand { .. } => Some("latent attention"),
         Op::Recur { net, .. } => recur::lacking(&**net),
@@ -481,6 +481,7 @@ fn lacking_of(op: &Op) -> Option<&'static str> {
         Op::Check
         | Op::Replace { .. }
         | Op::Embed { .. }
+        | Op::Unfold { .. }
         | Op::Linear { .. }
         | Op::Add(_)
         | Op::Norm { .. }
