@@ -197,7 +197,8 @@ fn models_have_the_same_answers_on_a_device() {
         "gpt-oss",
         "deepseek",
         "falcon-h1",
-        "type-iq",
+        "type-iq2",
+        "type-iq3",
     ];
     // One model has neither experts nor recurrent layers, in spite of its name.
     let dense = "granitemoehybrid-attention";
