@@ -14,12 +14,12 @@ BN_DEVICE float block_weight(const uint8_t *codes, const uint16_t *scales, const
     int col) {
     int b = col / 32, n = col % 32 / 4;
     auto words = [&](int64_t at) { return reinterpret_cast<const uint32_t *>(codes + at); };
-    uint32_t low = plane_word<Format::BITS>(words(row * planes.low_row + b * (4 * Format::BITS)), n), high = 0;
+    uint32_t low = plane_word<Format, Format::BITS>(words(row * planes.low_row + b * (4 * Format::BITS)), n), high = 0;
     if constexpr (Format::HIGH != 0) {
-        high = plane_word<Format::HIGH>(words(planes.high + row * planes.high_row + b * (4 * Format::HIGH)), n);
+        high = plane_word<Format, Format::HIGH>(words(planes.high + row * planes.high_row + b * (4 * Format::HIGH)), n);
     }
     uint32_t byte = join<Format>(low, high) >> (col % 4 * 8);
-    int code = Format::BITS == 8 ? static_cast<int8_t>(byte & 0xff) : static_cast<int>(byte & 0xff) - Format::OFFSET;
+    int code = SIGNED<Format> ? static_cast<int8_t>(byte & 0xff) : static_cast<int>(byte & 0xff) - Format::OFFSET;
     float d, min = 0.0f;
     load_scale<Format>(scales, row * (planes.cols / Format::ELEMENTS) + col / Format::ELEMENTS, d, min);
     if constexpr (Format::GROUP != 0) {
@@ -69,12 +69,15 @@ BN_BLOCK_EMBED(q5_1, Q5_1)
 BN_BLOCK_EMBED(q2_0, Q2_0)
 BN_BLOCK_EMBED(q2_0_128, Q2_0_128)
 BN_BLOCK_EMBED(q1_0, Q1_0)
+BN_BLOCK_EMBED(iq4_nl, IQ4_NL)
+BN_BLOCK_EMBED(mxfp4, MXFP4)
 BN_BLOCK_EMBED(tq2_0, TQ2_0)
 BN_BLOCK_EMBED(q2_k, Q2_K)
 BN_BLOCK_EMBED(q3_k, Q3_K)
 BN_BLOCK_EMBED(q4_k, Q4_K)
 BN_BLOCK_EMBED(q5_k, Q5_K)
 BN_BLOCK_EMBED(q6_k, Q6_K)
+BN_BLOCK_EMBED(iq4_xs, IQ4_XS)
 
 // The same for weights and scales as in `Whole`, [rows, cols rounded up to a multiple of 128]; out [n, cols]. Grid and
 // block: the same.

@@ -200,7 +200,7 @@ BN_DEVICE void fetch_scales(const Blocks &p, int token0, int output0, int span, 
         int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS;
         int64_t row = min(output0 + n / BLOCKS, p.rows - 1);
         int64_t at = row * (p.cols / Format::ELEMENTS) + block(n) / (Format::ELEMENTS / 32);
-        fetched.weights[i] = Format::MINIMA ? reinterpret_cast<const uint32_t *>(p.scales)[at] : p.scales[at];
+        fetched.weights[i] = load_scale_bits<Format>(p.scales, at);
     }
 }
 
@@ -225,7 +225,7 @@ BN_DEVICE void store_scales(Scales<Tile> &to, const Fetched<Tile> &fetched) {
     BN_UNROLL
     for (int i = 0; i < Fetched<Tile>::RIGHTS; i++) {
         int n = static_cast<int>(threadIdx.x) + i * GEMM_THREADS, block = n % BLOCKS, output = n / BLOCKS;
-        to.weights[block][output] = half_to_float(static_cast<uint16_t>(fetched.weights[i] & 0xffff));
+        to.weights[block][output] = scale_of_bits<Format>(fetched.weights[i]);
         if (Format::MINIMA) {
             minima_of(to).weights[block][output] = half_to_float(static_cast<uint16_t>(fetched.weights[i] >> 16));
         }
@@ -428,6 +428,8 @@ BN_BLOCK_GEMM(q5_1, Q5_1)
 BN_BLOCK_GEMM(q2_0, Q2_0)
 BN_BLOCK_GEMM(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMM(q1_0, Q1_0)
+BN_BLOCK_GEMM(iq4_nl, IQ4_NL)
+BN_BLOCK_GEMM(mxfp4, MXFP4)
 
 // As `bn_f32_gemv_T` for any number of tokens. Tensor cores have no arithmetic that keeps the bits of f32.
 // Grid: ceil(tokens / 32), ceil(rows / 32). Shared memory: 32768 bytes.

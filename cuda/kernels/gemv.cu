@@ -299,6 +299,8 @@ BN_BLOCK_GEMVS(q5_1, Q5_1)
 BN_BLOCK_GEMVS(q2_0, Q2_0)
 BN_BLOCK_GEMVS(q2_0_128, Q2_0_128)
 BN_BLOCK_GEMVS(q1_0, Q1_0)
+BN_BLOCK_GEMVS(iq4_nl, IQ4_NL)
+BN_BLOCK_GEMVS(mxfp4, MXFP4)
 
 // `bn_f32_gemv_T`: at most T rows of f32, times weights of f32 (`Dense`). Rows are multiples of 16 columns. Grid:
 // ceil(rows / (32 R)) for each matrix. Shared memory: none. Sixteen running sums by fma; halves are added until one is

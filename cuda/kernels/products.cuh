@@ -27,7 +27,7 @@ struct Blocks {
     const float *x_scales;   // [tokens, cols / 32], with super-blocks [tokens, cols / 256]
     const int16_t *x_sums;   // [tokens, cols / 32], sums of x, with super-blocks [tokens, cols / 16]
     const uint8_t *codes;    // planes made by `repack`
-    const uint16_t *scales;  // [rows, cols / ELEMENTS] f16, or pairs of scale and minimum
+    const uint16_t *scales;  // [rows, cols / ELEMENTS] f16, pairs of scale and minimum, or exponents of one byte
     int tokens, rows, cols;
     int64_t stride;
     int block, column;
@@ -152,7 +152,7 @@ BN_DEVICE void prefetch_blocks(const Blocks &p, const Planes<Format> &planes, in
     prefetch_rows(p.codes, static_cast<int64_t>(p.cols) * Format::BITS / 8, first, count, p.rows);
     if (Format::HIGH != 0) prefetch_rows(p.codes + planes.high, planes.high_row, first, count, p.rows);
     if (Format::GROUP != 0) prefetch_rows(p.codes + planes.groups, planes.group_row, first, count, p.rows);
-    int64_t scales = p.cols / Format::ELEMENTS * (Format::MINIMA ? 4 : 2);
+    int64_t scales = p.cols / Format::ELEMENTS * SCALE_BYTES<Format>;
     prefetch_rows(p.scales, scales, first, count, p.rows);
 }
 

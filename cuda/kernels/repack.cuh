@@ -6,11 +6,11 @@
 #include "weights.cuh"
 
 // Layout of a type's block in files (github.com/ggml-org/ggml, ggml-quants.c): its bytes, the offsets of its scale and
-// minimum, its code in each column, and the argument of `group_of` for the n-th 32 columns. This general case has an
-// f16 scale followed by the codes.
+// minimum, its code in each column, and the argument of `group_of` for the n-th 32 columns. This general case has a
+// scale followed by the codes.
 template <class Format>
 struct File {
-    static constexpr int D = 0, MIN = 2, CODES = 2 + 2 * Format::MINIMA + 4 * Format::HIGH;
+    static constexpr int D = 0, MIN = 2, CODES = 2 - Format::EXPONENT + 2 * Format::MINIMA + 4 * Format::HIGH;
     static constexpr int BYTES = CODES + Format::ELEMENTS * Format::BITS / 8;
 
     static int code(const uint8_t *b, int i) {
@@ -82,6 +82,17 @@ struct File<Q6_K> {
     static int group(const uint8_t *b, int n) { return b[192 + 2 * n] | b[193 + 2 * n] << 8; }
 };
 
+template <>
+struct File<IQ4_XS> {
+    static constexpr int D = 0, MIN = 0, BYTES = 136;
+    static int code(const uint8_t *b, int i) { return b[8 + i / 32 * 16 + i % 16] >> (i % 32 / 16 * 4) & 15; }
+    // Scales of six bits, stored plus 32: the high two bits of all, then the low halves.
+    static int group(const uint8_t *b, int n) {
+        int scale = (b[4 + n / 2] >> (n % 2 * 4) & 15) | (b[2 + n / 4] >> (n % 4 * 2) & 3) << 4;
+        return ((scale - 32) & 0xff) * 0x101;
+    }
+};
+
 // Unpacks `Int8` from the CPU's panels (src/kernels/gemm/formats/panels.rs) into `rows` rows of `cols`, rounded up to a
 // multiple of 128, and their scales. A panel consists of lines of 64 bytes: four columns of each of sixteen rows, and
 // at the end their scales.
@@ -95,10 +106,13 @@ inline void unpack_panels(const uint8_t *from, int rows, int cols, uint8_t *weig
 }
 
 // Puts the bits of column i into the words of its 32 columns, where `plane_word` reads them.
-inline void put_bits(int bits, uint8_t *words, int i, int code) {
-    int in_byte = 8 / bits, word = i / (4 * in_byte), place = i / 4 % in_byte;
-    if (bits == 4) word = i / 4 % 4, place = i / 16;
-    words[4 * word + i % 4] |= static_cast<uint8_t>(code << (place * bits));
+template <class Format, int BITS>
+inline void put_bits(uint8_t *words, int i, int code) {
+    constexpr int IN_BYTE = 8 / BITS;
+    int word = i / (4 * IN_BYTE), byte = i % 4, place = i / 4 % IN_BYTE;
+    if (BITS == 4) word = i / 4 % 4, place = i / 16;
+    if (BITS == 4 && Format::TABLE) byte = i / 16 * 2 + i % 4 / 2, place = i % 2;
+    words[4 * word + byte] |= static_cast<uint8_t>(code << (place * BITS));
 }
 
 // Repacks a file's `[rows, cols]` into `Planes::bytes` of codes and the scales of its blocks, each followed by its
@@ -106,18 +120,20 @@ inline void put_bits(int bits, uint8_t *words, int i, int code) {
 template <class Format>
 inline void repack(const uint8_t *from, int rows, int cols, uint8_t *codes, uint16_t *scales) {
     Planes<Format> planes(rows, cols);
+    uint8_t *to_scales = reinterpret_cast<uint8_t *>(scales);
     std::memset(codes, 0, static_cast<size_t>(planes.bytes));
     for (int row = 0; row < rows; row++) {
         for (int col = 0; col < cols; col += Format::ELEMENTS, from += File<Format>::BYTES) {
-            std::memcpy(scales++, from + File<Format>::D, 2);
-            if (Format::MINIMA) std::memcpy(scales++, from + File<Format>::MIN, 2);
+            std::memcpy(to_scales, from + File<Format>::D, Format::EXPONENT ? 1 : 2);
+            if (Format::MINIMA) std::memcpy(to_scales + 2, from + File<Format>::MIN, 2);
+            to_scales += SCALE_BYTES<Format>;
             for (int i = 0; i < Format::ELEMENTS; i++) {
                 int code = File<Format>::code(from, i), b = (col + i) / 32;
                 uint8_t *low = codes + row * planes.low_row + b * (4 * Format::BITS);
-                put_bits(Format::BITS, low, i % 32, code & ((1 << Format::BITS) - 1));
+                put_bits<Format, Format::BITS>(low, i % 32, code & ((1 << Format::BITS) - 1));
                 if constexpr (Format::HIGH != 0) {
                     uint8_t *high = codes + planes.high + row * planes.high_row + b * (4 * Format::HIGH);
-                    put_bits(Format::HIGH, high, i % 32, code >> Format::BITS);
+                    put_bits<Format, Format::HIGH>(high, i % 32, code >> Format::BITS);
                 }
             }
             if constexpr (Format::GROUP != 0) {

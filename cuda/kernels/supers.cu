@@ -1,4 +1,5 @@
-// Products with super-blocks, the K-quants: for 1 to 8 rows of activations as in gemv.cu, for more as in gemm.cu.
+// Products with super-blocks, the K-quants and IQ4_XS: for 1 to 8 rows of activations as in gemv.cu, for more as in
+// gemm.cu.
 //
 // The 256 columns of a super-block are one integer sum: the products of each group times its scale, minus the offset of
 // the codes. One fused multiply-add adds it to the row's sum, a second one the minima. Both integers are exact in any
@@ -141,7 +142,7 @@ BN_DEVICE RawEnds fetch_ends(const Blocks &p, int token0, int output0, int super
     int i = static_cast<int>(threadIdx.x);
     int64_t supers = p.cols / 256, at = row_or_last(output0 + i, p.rows) * supers + super;
     float x = p.x_scales[row_or_last(token0 + i, p.tokens) * supers + super];
-    return {Format::MINIMA ? reinterpret_cast<const uint32_t *>(p.scales)[at] : p.scales[at], x};
+    return {load_scale_bits<Format>(p.scales, at), x};
 }
 
 template <class Tile>
@@ -205,16 +206,20 @@ BN_DEVICE void split_sums(Words2 sums, uint32_t &low, uint32_t &high) {
     high = bytes(sums.word[0] >> 7, sums.word[1] >> 7, 0x00ff00ffu);
 }
 
+// Whether sums of activations take part: times minima, or times scales for the offset of the codes.
+template <class Format>
+constexpr bool SUMMED = Format::MINIMA || Format::OFFSET != 0;
+
 // Adds a super-block to the sums and clears its integers.
 template <class Format, class Tile>
 BN_DEVICE void end_super(const Beside<Tile> &beside, typename Tile::Dots &dots, typename Tile::Sums &sums) {
     constexpr int LEFTS = Tile::LEFTS;
     unsigned own = static_cast<unsigned>(lane());
-    uint32_t low[LEFTS][2], high[LEFTS][2];
+    uint32_t low[LEFTS][2] = {}, high[LEFTS][2] = {};
     BN_UNROLL
     for (int m = 0; m < LEFTS; m++) {
         BN_UNROLL
-        for (int half = 0; half < 2; half++) {
+        for (int half = 0; SUMMED<Format> && half < 2; half++) {
             const unsigned char *at = beside.x_sums + place<2>(Tile::token_of(m, 2 * half), own % 4 / 2) + own % 2 * 8;
             split_sums(*reinterpret_cast<const Words2 *>(at), low[m][half], high[m][half]);
         }
@@ -225,8 +230,7 @@ BN_DEVICE void end_super(const Beside<Tile> &beside, typename Tile::Dots &dots, 
         BN_UNROLL
         for (int m = 0; m < LEFTS; m++) {
             int lows[4] = {}, highs[4] = {};
-            mma_s8(lows, low[m], right);
-            mma_s8(highs, high[m], right);
+            if (SUMMED<Format>) mma_s8(lows, low[m], right), mma_s8(highs, high[m], right);
             BN_UNROLL
             for (int i = 0; i < 4; i++) {
                 int output = Tile::output_of(n, i), sum = lows[i] + 128 * highs[i];
@@ -268,7 +272,7 @@ BN_DEVICE void super_gemm(const Blocks &p) {
         },
         [&](int step, int place) {
             x.stage(memory + place * STAGE, step);
-            if (step % 2 == 0) x_sums.stage(beside(step / 2).x_sums, step / 2);
+            if (SUMMED<Format> && step % 2 == 0) x_sums.stage(beside(step / 2).x_sums, step / 2);
             if (step == 0) ends = fetch_ends<Format>(p, token0, output0, 0);
         },
         [&](int step, int place) {
@@ -312,3 +316,4 @@ BN_SUPERS(q3_k, Q3_K)
 BN_SUPERS(q4_k, Q4_K)
 BN_SUPERS(q5_k, Q5_K)
 BN_SUPERS(q6_k, Q6_K)
+BN_SUPERS(iq4_xs, IQ4_XS)

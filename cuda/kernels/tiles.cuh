@@ -147,7 +147,7 @@ BN_DEVICE void pipeline(int steps, const Weights &weights, const Inputs &inputs,
 }
 
 // Loads mma's right operand from a plane of BITS bits: 32 columns of outputs `row` to `row + 7`.
-template <int BITS>
+template <class Format, int BITS>
 BN_DEVICE void load_bits(const unsigned char *tile, int row, int slice, uint32_t (&b)[2]) {
     row += lane() / 4;
     int q = lane() % 4, first = slice * BITS; // in words
@@ -156,13 +156,13 @@ BN_DEVICE void load_bits(const unsigned char *tile, int row, int slice, uint32_t
         b[0] = word(q), b[1] = word(4 + q);
     } else if constexpr (BITS == 4) {
         uint32_t words[4] = {word(q)};
-        b[0] = plane_word<4>(words, 0), b[1] = plane_word<4>(words, 4);
+        b[0] = plane_word<Format, 4>(words, 0), b[1] = plane_word<Format, 4>(words, 4);
     } else if constexpr (BITS == 2) {
         uint32_t words[2] = {word(0), word(1)};
-        b[0] = plane_word<2>(words, q), b[1] = plane_word<2>(words, 4 + q);
+        b[0] = plane_word<Format, 2>(words, q), b[1] = plane_word<Format, 2>(words, 4 + q);
     } else {
         uint32_t words[1] = {word(0)};
-        b[0] = plane_word<1>(words, q), b[1] = plane_word<1>(words, 4 + q);
+        b[0] = plane_word<Format, 1>(words, q), b[1] = plane_word<Format, 1>(words, 4 + q);
     }
 }
 
@@ -204,9 +204,9 @@ BN_DEVICE void load_rights(const unsigned char *tile, int slice, uint32_t (&b)[T
         for (int n = 0; n < Tile::RIGHTS; n++) {
             int row = Tile::output() + 8 * n;
             uint32_t high[2] = {};
-            load_bits<Format::BITS>(tile, row, slice, b[n]);
+            load_bits<Format, Format::BITS>(tile, row, slice, b[n]);
             if constexpr (Format::HIGH != 0) {
-                load_bits<Format::HIGH>(tile + Tile::OUTPUTS * Format::BITS * 16, row, slice, high);
+                load_bits<Format, Format::HIGH>(tile + Tile::OUTPUTS * Format::BITS * 16, row, slice, high);
             }
             BN_UNROLL
             for (int i = 0; i < 2; i++) b[n][i] = join<Format>(b[n][i], high[i]);

@@ -9,10 +9,13 @@
 // Types with blocks are split into planes at upload (`repack`), since files place scales between the codes, which
 // leaves no block aligned. `Planes` has the planes of a matrix, one after the other. Each has rows of a multiple of 16
 // bytes:
-// - BITS bits of each code, 32 columns in BITS words, from which `plane_word` makes eight words of four codes
+// - BITS bits of each code, 32 columns in BITS words, from which `plane_word` makes eight words of four codes. With four
+//   bits, the codes of columns 4n to 4n + 3 and of the columns 16 further share word n: one in each half of a byte, or
+//   with a TABLE the first four in the word's lower half
 // - HIGH further bits, in the same way
 // - for super-blocks, two bytes for each 32 columns, which `group_of` reads.
-// The f16 scales of blocks are an array of their own. If the type has MINIMA, each scale is followed by its minimum.
+// The scales of blocks, f16 or exponents of one byte, are an array of their own. If the type has MINIMA, each scale is
+// followed by its minimum.
 #pragma once
 
 #include "device.cuh"
@@ -28,10 +31,12 @@ struct Int8 {
     static constexpr int BITS = 8;
 };
 
-// Weights are `d * (code - OFFSET)`, or `d * code + min`, with a scale `d` for each `ELEMENTS` columns.
+// Weights are `d * (code - OFFSET)`, or `d * code + min`, with a scale `d` for each `ELEMENTS` columns. With a TABLE, a
+// code stands for one of sixteen int8 numbers, FIRST and LAST, which `plane_word` puts in its place. Scales that are an
+// EXPONENT are `2^(e - 128)`.
 struct Plain {
     static constexpr int HIGH = 0, OFFSET = 0, GROUP = 0;
-    static constexpr bool MINIMA = false;
+    static constexpr bool MINIMA = false, TABLE = false, EXPONENT = false;
 };
 // The 8-bit codes are signed.
 struct Q8_0 : Plain {
@@ -63,6 +68,32 @@ struct Q1_0 : Plain {
     static constexpr int BITS = 1, OFFSET = 1, ELEMENTS = 128;
 };
 
+// Returns the bytes of int8 numbers, the first one lowest.
+template <class... Numbers>
+constexpr uint64_t bytes_of(Numbers... numbers) {
+    uint64_t all = 0;
+    int shift = 0;
+    ((all |= static_cast<uint64_t>(static_cast<uint8_t>(numbers)) << shift, shift += 8), ...);
+    return all;
+}
+
+struct Uneven : Plain {
+    static constexpr int BITS = 4;
+    static constexpr bool TABLE = true;
+    static constexpr uint64_t FIRST = bytes_of(-127, -104, -83, -65, -49, -35, -22, -10);
+    static constexpr uint64_t LAST = bytes_of(1, 13, 25, 38, 53, 69, 89, 113);
+};
+struct IQ4_NL : Uneven {
+    static constexpr int ELEMENTS = 32;
+};
+// Twice the floats that codes stand for, and half the powers of two.
+struct MXFP4 : Plain {
+    static constexpr int BITS = 4, ELEMENTS = 32;
+    static constexpr bool TABLE = true, EXPONENT = true;
+    static constexpr uint64_t FIRST = bytes_of(0, 1, 2, 3, 4, 6, 8, 12);
+    static constexpr uint64_t LAST = bytes_of(0, -1, -2, -3, -4, -6, -8, -12);
+};
+
 // Ternary codes with a scale for each 256 columns, multiplied by activations with a scale per row.
 struct TQ2_0 : Plain {
     static constexpr int BITS = 2, OFFSET = 1, ELEMENTS = 256;
@@ -91,6 +122,15 @@ struct Q5_K : Super {
 struct Q6_K : Super {
     static constexpr int BITS = 4, HIGH = 2, OFFSET = 32, GROUP = 16;
 };
+
+// Its scales are signed, and stored twice.
+struct IQ4_XS : Uneven {
+    static constexpr int ELEMENTS = 256, GROUP = 32;
+};
+
+// Whether codes are int8.
+template <class Format>
+constexpr bool SIGNED = Format::BITS == 8 || Format::TABLE;
 
 // Loaded by one instruction each.
 struct alignas(16) Words4 {
@@ -124,11 +164,24 @@ struct Planes {
     }
 };
 
-// Returns the bits of columns 4n to 4n + 3 of a group of 32, one column per byte.
-template <int BITS>
+// Returns the numbers of the four codes in the lower half of a word (`half` 0) or in its upper half (1).
+template <class Format>
+BN_DEVICE uint32_t look_up(uint32_t codes, int half) {
+    // A permutation takes one of eight bytes for each four bits. The highest of these must be 0: it would repeat the
+    // byte's sign.
+    uint32_t within = (codes & 0x77777777u) >> (16 * half);
+    uint32_t first = __byte_perm(static_cast<uint32_t>(Format::FIRST), static_cast<uint32_t>(Format::FIRST >> 32), within);
+    uint32_t last = __byte_perm(static_cast<uint32_t>(Format::LAST), static_cast<uint32_t>(Format::LAST >> 32), within);
+    return __byte_perm(first, last, ((codes >> 1 & 0x44444444u) | 0x32103210u) >> (16 * half));
+}
+
+// Returns the bits of columns 4n to 4n + 3 of a group of 32, one column per byte, or the numbers that they stand for.
+template <class Format, int BITS>
 BN_DEVICE uint32_t plane_word(const uint32_t *words, int n) {
     if constexpr (BITS == 8) {
         return words[n];
+    } else if constexpr (BITS == 4 && Format::TABLE) {
+        return look_up<Format>(words[n & 3], n / 4);
     } else if constexpr (BITS == 4) {
         return words[n & 3] >> (n & 4) & 0x0f0f0f0fu;
     } else if constexpr (BITS == 2) {
@@ -155,8 +208,8 @@ struct Codes {
 template <class Format>
 BN_DEVICE uint32_t code_word(const Codes<Format> &codes, int n) {
     uint32_t high = 0;
-    if constexpr (Format::HIGH != 0) high = plane_word<Format::HIGH>(codes.high, n);
-    return join<Format>(plane_word<Format::BITS>(codes.low, n), high);
+    if constexpr (Format::HIGH != 0) high = plane_word<Format, Format::HIGH>(codes.high, n);
+    return join<Format>(plane_word<Format, Format::BITS>(codes.low, n), high);
 }
 
 // Loads the words of 32 columns in one or two loads.
@@ -188,16 +241,40 @@ BN_DEVICE Codes<Format> load_codes(const uint8_t *codes, const Planes<Format> &p
     return loaded;
 }
 
+// Bytes of a block's scale, and its minimum if the type has MINIMA.
+template <class Format>
+constexpr int SCALE_BYTES = Format::EXPONENT ? 1 : Format::MINIMA ? 4 : 2;
+
+// Loads these bytes of a matrix's block `at`.
+template <class Format>
+BN_DEVICE uint32_t load_scale_bits(const uint16_t *scales, int64_t at) {
+    if constexpr (Format::EXPONENT) {
+        return reinterpret_cast<const uint8_t *>(scales)[at];
+    } else if constexpr (Format::MINIMA) {
+        return reinterpret_cast<const uint32_t *>(scales)[at];
+    } else {
+        return scales[at];
+    }
+}
+
+// Returns the scale in these bytes.
+template <class Format>
+BN_DEVICE float scale_of_bits(uint32_t bits) {
+    if constexpr (Format::EXPONENT) {
+        // The two smallest are subnormal.
+        int e = static_cast<int>(bits);
+        return __int_as_float(max((e - 1) * (1 << 23), (e + 1) * (1 << 21)));
+    } else {
+        return half_to_float(static_cast<uint16_t>(bits & 0xffff));
+    }
+}
+
 // Loads the scale of a matrix's block `at`, and its minimum if the type has MINIMA.
 template <class Format>
 BN_DEVICE void load_scale(const uint16_t *scales, int64_t at, float &d, float &min) {
-    if constexpr (Format::MINIMA) {
-        uint32_t both = reinterpret_cast<const uint32_t *>(scales)[at];
-        d = half_to_float(static_cast<uint16_t>(both & 0xffff));
-        min = half_to_float(static_cast<uint16_t>(both >> 16));
-    } else {
-        d = half_to_float(scales[at]);
-    }
+    uint32_t bits = load_scale_bits<Format>(scales, at);
+    d = scale_of_bits<Format>(bits);
+    if (Format::MINIMA) min = half_to_float(static_cast<uint16_t>(bits >> 16));
 }
 
 // The scales and minima of 32 columns, for each half of them.
@@ -208,7 +285,7 @@ struct Group {
 template <class Format>
 BN_DEVICE Group group_of(uint32_t bits) {
     int low = static_cast<int>(bits & 0xff), high = static_cast<int>(bits >> 8 & 0xff);
-    if constexpr (Format::GROUP == 32) {
+    if constexpr (Format::GROUP == 32 && Format::MINIMA) {
         return {{low, low}, {high, high}};
     } else if constexpr (Format::MINIMA) {
         return {{low & 15, high & 15}, {low >> 4, high >> 4}};

@@ -1,4 +1,4 @@
-// Products with weights in blocks with an f16 scale: every bit is the CPU's, for every number of rows.
+// Products with weights in short blocks with a scale: every bit is the CPU's, for every number of rows.
 
 #include "products.h"
 
@@ -11,7 +11,14 @@ struct FileBlock {
     int elements, bytes;
     // Weight i of a block is `d * value(block, i)`, plus its minimum, if any, which follows the scale.
     int (*value)(const uint8_t *block, int i);
-    bool minima = false;
+    bool minima = false, exponent = false;
+
+    // Bytes before the codes, or before their fifth bits.
+    int scale_bytes() const { return exponent ? 1 : minima ? 4 : 2; }
+
+    float scale(const uint8_t *b) const {
+        return exponent ? std::ldexp(1.0f, b[0] - 128) : half_to_float(static_cast<uint16_t>(b[0] | b[1] << 8));
+    }
 };
 
 const FileBlock Q8_0_FILE{32, 34, [](const uint8_t *b, int i) { return static_cast<int>(static_cast<int8_t>(b[2 + i])); }};
@@ -26,6 +33,16 @@ const FileBlock Q5_1_FILE{32, 24, [](const uint8_t *b, int i) {
 const FileBlock Q2_0_FILE{64, 18, [](const uint8_t *b, int i) { return (b[2 + i / 4] >> (i % 4 * 2) & 3) - 1; }};
 const FileBlock Q2_0_128_FILE{128, 34, [](const uint8_t *b, int i) { return (b[2 + i / 4] >> (i % 4 * 2) & 3) - 1; }};
 const FileBlock Q1_0_FILE{128, 18, [](const uint8_t *b, int i) { return (b[2 + i / 8] >> (i % 8) & 1) * 2 - 1; }};
+const FileBlock IQ4_NL_FILE{32, 18, [](const uint8_t *b, int i) {
+    constexpr int UNEVEN[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    return UNEVEN[b[2 + i % 16] >> (i / 16 * 4) & 15];
+}};
+// Floats with a bit for the sign, two for the exponent and one for the mantissa, doubled.
+const FileBlock MXFP4_FILE{32, 17, [](const uint8_t *b, int i) {
+    int code = b[1 + i % 16] >> (i / 16 * 4) & 15, exponent = code >> 1 & 3, mantissa = code & 1;
+    int doubled = exponent == 0 ? mantissa : (2 + mantissa) << (exponent - 1);
+    return code & 8 ? -doubled : doubled;
+}, false, true};
 
 template <class Format> struct BlockCase {
     FileBlock file;
@@ -53,17 +70,19 @@ template <class Format> struct BlockCase {
         size_t blocks = static_cast<size_t>(rows * cols / file.elements);
         for (size_t b = 0; b < blocks; b++) {
             uint16_t d = float_to_half(random.normal() * (random.below(5) == 0 ? 1e-6f : 0.1f));
-            packed.push_back(static_cast<uint8_t>(d)), packed.push_back(static_cast<uint8_t>(d >> 8));
+            if (file.exponent) d = static_cast<uint16_t>(random.below(5) == 0 ? random.below(3) : 100 + random.below(50));
+            packed.push_back(static_cast<uint8_t>(d));
+            if (!file.exponent) packed.push_back(static_cast<uint8_t>(d >> 8));
             if (file.minima) {
                 uint16_t min = float_to_half(random.normal());
                 packed.push_back(static_cast<uint8_t>(min)), packed.push_back(static_cast<uint8_t>(min >> 8));
             }
-            for (int i = file.minima ? 4 : 2; i < file.bytes; i++) {
+            for (int i = file.scale_bytes(); i < file.bytes; i++) {
                 packed.push_back(static_cast<uint8_t>(extreme >= 0 ? extreme : random.below(256)));
             }
         }
         codes.resize(static_cast<size_t>(Planes<Format>(rows, cols).bytes));
-        scales.resize(blocks * (file.minima ? 2 : 1));
+        scales.resize((blocks * static_cast<size_t>(file.scale_bytes()) + 1) / 2);
         repack<Format>(packed.data(), rows, cols, codes.data(), scales.data());
     }
 
@@ -77,7 +96,7 @@ template <class Format> struct BlockCase {
                 dot += file.value(block, 32 * b % file.elements + i) * x[t * cols + 32 * b + i];
             }
             float scale = x_scales[t * (cols / 32) + b];
-            total = std::fma(static_cast<float>(dot), half(block) * scale, total);
+            total = std::fma(static_cast<float>(dot), file.scale(block) * scale, total);
             if (!file.minima) continue;
             total = std::fma(half(block + 2), scale * static_cast<float>(x_sums[t * (cols / 32) + b]), total);
         }
@@ -161,14 +180,14 @@ template <class Format> void repacked(const FileBlock &file, Embed embed, uint64
     for (uint8_t &byte : packed) byte = static_cast<uint8_t>(random.below(256));
     Planes<Format> planes(ROWS, COLS);
     std::vector<uint8_t> codes(static_cast<size_t>(planes.bytes));
-    std::vector<uint16_t> scales(ROWS * BLOCKS * (file.minima ? 2 : 1));
+    size_t each = static_cast<size_t>(file.scale_bytes());
+    std::vector<uint16_t> scales((ROWS * BLOCKS * each + 1) / 2);
     repack<Format>(packed.data(), ROWS, COLS, codes.data(), scales.data());
+    const uint8_t *repacked_scales = reinterpret_cast<const uint8_t *>(scales.data());
     for (int i = 0; i < ROWS * COLS; i++) {
         int b = i / Format::ELEMENTS;
         const uint8_t *block = &packed[static_cast<size_t>(b * file.bytes)];
-        for (int k = 0; k < (file.minima ? 2 : 1); k++) {
-            CHECK(scales[static_cast<size_t>(b * (file.minima ? 2 : 1) + k)] == (block[2 * k] | block[2 * k + 1] << 8));
-        }
+        CHECK(std::memcmp(repacked_scales + static_cast<size_t>(b) * each, block, each) == 0);
         uint32_t four = code_word(load_codes(codes.data(), planes, i / COLS, i % COLS / 32), i % 32 / 4);
         CHECK(static_cast<int8_t>(four >> (i % 4 * 8)) - Format::OFFSET == file.value(block, i % Format::ELEMENTS));
     }
@@ -179,7 +198,7 @@ template <class Format> void repacked(const FileBlock &file, Embed embed, uint64
         int at = static_cast<int>(ids[i / COLS]) * COLS + i % COLS;
         const uint8_t *block = &packed[static_cast<size_t>(at / Format::ELEMENTS * file.bytes)];
         auto half = [](const uint8_t *b) { return half_to_float(static_cast<uint16_t>(b[0] | b[1] << 8)); };
-        float want = half(block) * static_cast<float>(file.value(block, at % Format::ELEMENTS));
+        float want = file.scale(block) * static_cast<float>(file.value(block, at % Format::ELEMENTS));
         if (file.minima) want += half(block + 2);
         CHECK(same_bits(out[static_cast<size_t>(i)], want * 1.7f));
     }
@@ -196,6 +215,8 @@ TEST(repacked_products_codes) {
     repacked<Q2_0>(Q2_0_FILE, bn_q2_0_embed, 22);
     repacked<Q2_0_128>(Q2_0_128_FILE, bn_q2_0_128_embed, 23);
     repacked<Q1_0>(Q1_0_FILE, bn_q1_0_embed, 24);
+    repacked<IQ4_NL>(IQ4_NL_FILE, bn_iq4_nl_embed, 28);
+    repacked<MXFP4>(MXFP4_FILE, bn_mxfp4_embed, 29);
 }
 
 TEST(q8_0_products) {
@@ -222,6 +243,14 @@ TEST(q2_0_products) {
 
 TEST(q1_0_products) {
     blocks<Q1_0>(Q1_0_FILE, BLOCK_KERNELS(q1_0), 8);
+}
+
+TEST(iq4_nl_products) {
+    blocks<IQ4_NL>(IQ4_NL_FILE, BLOCK_KERNELS(iq4_nl), 15);
+}
+
+TEST(mxfp4_products) {
+    blocks<MXFP4>(MXFP4_FILE, BLOCK_KERNELS(mxfp4), 16);
 }
 
 // An infinite scale and a NaN affect only their own row, whatever its products are.

@@ -30,7 +30,7 @@ void same_blocks(const char *name,
     CHECK(bytes.size() == packed + 4 * numbers);
     if (bytes.size() != packed + 4 * numbers) return;
     std::vector<uint8_t> codes(static_cast<size_t>(Planes<Format>(ROWS, cols).bytes));
-    std::vector<uint16_t> scales(blocks * (Format::MINIMA ? 2 : 1));
+    std::vector<uint16_t> scales((blocks * SCALE_BYTES<Format> + 1) / 2);
     repack<Format>(bytes.data(), ROWS, cols, codes.data(), scales.data());
     std::vector<float> want(numbers), out(numbers);
     std::memcpy(want.data(), &bytes[packed], 4 * numbers);
@@ -53,6 +53,8 @@ TEST(embed_blocks) {
     same_blocks<Q8_0>("q8_0", bn_q8_0_embed, 224);
     same_blocks<Q2_0>("q2_0", bn_q2_0_embed, 320);
     same_blocks<Q1_0>("q1_0", bn_q1_0_embed, 384);
+    same_blocks<IQ4_NL>("iq4_nl", bn_iq4_nl_embed, 224);
+    same_blocks<MXFP4>("mxfp4", bn_mxfp4_embed, 224);
 }
 
 TEST(embed_supers) {
@@ -62,6 +64,7 @@ TEST(embed_supers) {
     same_blocks<Q4_K>("q4_k", bn_q4_k_embed, 512);
     same_blocks<Q5_K>("q5_k", bn_q5_k_embed, 512);
     same_blocks<Q6_K>("q6_k", bn_q6_k_embed, 512);
+    same_blocks<IQ4_XS>("iq4_xs", bn_iq4_xs_embed, 512);
 }
 
 TEST(embed_ternary) {

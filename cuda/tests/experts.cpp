@@ -210,7 +210,7 @@ template <class Format> struct BlockExperts {
             // The scales and minima of Q4_K have six bits.
             size_t groups = static_cast<size_t>(Planes<Format>(rows, dims.cols).groups);
             for (size_t i = groups; Format::MINIMA && i < codes.back().size(); i++) codes.back()[i] &= 63;
-            scales.emplace_back(static_cast<size_t>(rows * dims.cols / Format::ELEMENTS * (Format::MINIMA ? 2 : 1)));
+            scales.emplace_back(static_cast<size_t>((rows * dims.cols / Format::ELEMENTS * SCALE_BYTES<Format> + 1) / 2));
             for (uint16_t &s : scales.back()) s = float_to_half(random.normal() * 0.1f);
         }
         for (size_t i = 0; i < codes.size(); i++) table.push_back(codes[i].data()), table.push_back(scales[i].data());
@@ -334,6 +334,9 @@ void same_as_alone(const Shapes &of, One one, const std::array<Kernel, 3> &kerne
 #define THIRD_TAKES(kernel) static_assert(kernel##_threads == 256)
 THIRD_TAKES(bn_q8_0_experts_gemm);
 THIRD_TAKES(bn_q4_0_experts_gemm);
+THIRD_TAKES(bn_iq4_nl_experts_gemm);
+THIRD_TAKES(bn_mxfp4_experts_gemm);
+THIRD_TAKES(bn_iq4_xs_experts_gemm);
 THIRD_TAKES(bn_q4_k_experts_gemm);
 THIRD_TAKES(bn_q6_k_experts_gemm);
 THIRD_TAKES(bn_ternary_experts_gemm);
@@ -353,6 +356,9 @@ void block_experts(BlockKernel one, const std::array<Kernel, 3> &kernels, size_t
 TEST(experts_in_blocks_have_the_bits_of_a_row_alone) {
     block_experts<Q8_0>(bn_q8_0_gemv_1, EXPERT_KERNELS(q8_0), 32896 + 8 * 6144, 96);
     block_experts<Q4_0>(bn_q4_0_gemv_1, EXPERT_KERNELS(q4_0), 32896 + 4 * 6144, 160);
+    block_experts<IQ4_NL>(bn_iq4_nl_gemv_1, EXPERT_KERNELS(iq4_nl), 32896 + 4 * 6144, 96);
+    block_experts<MXFP4>(bn_mxfp4_gemv_1, EXPERT_KERNELS(mxfp4), 32896 + 4 * 6144, 160);
+    block_experts<IQ4_XS>(bn_iq4_xs_gemv_1, EXPERT_KERNELS(iq4_xs), 35328 + 4 * 6144, 512);
     block_experts<Q4_K>(bn_q4_k_gemv_1, EXPERT_KERNELS(q4_k), 35328 + 4 * 6144, 512);
     block_experts<Q6_K>(bn_q6_k_gemv_1, EXPERT_KERNELS(q6_k), 35328 + 6 * 6144, 256);
 }

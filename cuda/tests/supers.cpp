@@ -100,9 +100,22 @@ Decoded decode_q6_k(const uint8_t *b) {
     return to;
 }
 
+Decoded decode_iq4_xs(const uint8_t *b) {
+    constexpr int UNEVEN[] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+    Decoded to;
+    const uint8_t *q = b + 8;
+    int *y = to.values, high = b[2] | b[3] << 8;
+    for (int n = 0; n < 8; n++, y += 32, q += 16) {
+        for (int l = 0; l < 16; l++) y[l] = UNEVEN[q[l] & 15], y[l + 16] = UNEVEN[q[l] >> 4];
+        int low = n % 2 == 0 ? b[4 + n / 2] & 15 : b[4 + n / 2] >> 4;
+        to.scales[2 * n] = to.scales[2 * n + 1] = (low | (high >> 2 * n & 3) << 4) - 32;
+    }
+    return to;
+}
+
 const SuperFile Q2_K_FILE{84, 80, 82, decode_q2_k}, Q3_K_FILE{110, 108, -1, decode_q3_k};
 const SuperFile Q4_K_FILE{144, 0, 2, decode_q4_k}, Q5_K_FILE{176, 0, 2, decode_q5_k};
-const SuperFile Q6_K_FILE{210, 208, -1, decode_q6_k};
+const SuperFile Q6_K_FILE{210, 208, -1, decode_q6_k}, IQ4_XS_FILE{136, 0, -1, decode_iq4_xs};
 
 template <class Format> struct SuperCase {
     SuperFile file;
@@ -247,6 +260,10 @@ TEST(q2_k_products) {
 
 TEST(q3_k_products) {
     supers<Q3_K>(Q3_K_FILE, BLOCK_KERNELS(q3_k), 34);
+}
+
+TEST(iq4_xs_products) {
+    supers<IQ4_XS>(IQ4_XS_FILE, BLOCK_KERNELS(iq4_xs), 36);
 }
 
 // Infinite scales and a NaN stay in their row and column.

@@ -83,7 +83,7 @@ const TQ2_0: Product = Product {
     columns: 256,
 };
 
-pub(super) const PRODUCTS: [Product; 19] = [
+pub(super) const PRODUCTS: [Product; 22] = [
     whole("ternary", Arithmetic::Ternary, 2),
     whole("int8", Arithmetic::Int8, 8),
     TQ2_0,
@@ -95,21 +95,25 @@ pub(super) const PRODUCTS: [Product; 19] = [
     blocks("q2_0", 2, false, 64),
     blocks("q2_0_128", 2, false, 128),
     blocks("q1_0", 1, false, 128),
+    blocks("iq4_nl", 4, false, 32),
+    blocks("mxfp4", 4, false, 32),
     supers("q2_k", 2),
     supers("q3_k", 3),
     supers("q4_k", 4),
     supers("q5_k", 5),
     supers("q6_k", 6),
+    supers("iq4_xs", 4),
     dense("f32", Weights::Dense, 32, 16),
     dense("f16", Weights::Halves, 16, 8),
     dense("bf16", Weights::Halves, 16, 8),
 ];
 
 /// Range of the dense ones, in the order of `bn_embed`'s numbers.
-pub(super) const DENSE: std::ops::Range<usize> = 16..19;
+pub(super) const DENSE: std::ops::Range<usize> = 19..22;
 
 /// The types that experts have kernels of.
-const OF_EXPERTS: [&str; 9] = ["ternary", "int8", "q8_0", "q4_0", "q4_k", "q6_k", "f32", "f16", "bf16"];
+const OF_EXPERTS: [&str; 12] =
+    ["ternary", "int8", "q8_0", "q4_0", "iq4_nl", "mxfp4", "q4_k", "q6_k", "iq4_xs", "f32", "f16", "bf16"];
 
 /// How the pairs of a row and one of its experts are cut into tiles of pairs of one expert (`cuda/kernels/experts.cu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

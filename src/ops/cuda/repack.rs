@@ -65,13 +65,16 @@ type Group = fn(&[u8], usize) -> [u8; 2];
 
 /// A type's block as files pack it (github.com/ggml-org/ggml, ggml-quants.c).
 pub(super) struct Block {
-    /// Byte offsets of the scale and of the minimum, both f16.
+    /// Byte offsets of the scale and of the minimum, both f16, or a scale of one byte that is an exponent.
     scale: usize,
     minimum: Option<usize>,
+    exponent: bool,
     /// Bits of a code in the low plane and in the high plane.
     bits: [usize; 2],
     /// Returns the code of column `i`.
     code: fn(&[u8], usize) -> u8,
+    /// Whether kernels look codes up in a table, and take them in another order.
+    table: bool,
     group: Option<Group>,
 }
 
@@ -119,8 +122,15 @@ fn threes(b: &[u8], n: usize) -> [u8; 2] {
     })
 }
 
+/// The scales of IQ4_XS: the high two bits of all eight, then the low four bits of each. They are stored with an offset
+/// of 32.
+fn fours(b: &[u8], n: usize) -> [u8; 2] {
+    let (low, high) = (b[4 + n / 2] >> (n % 2 * 4) & 15, b[2 + n / 4] >> (n % 4 * 2) & 3);
+    [(low | high << 4).wrapping_sub(32); 2]
+}
+
 const fn short(bits: [usize; 2], minimum: Option<usize>, code: fn(&[u8], usize) -> u8) -> Block {
-    Block { scale: 0, minimum, bits, code, group: None }
+    Block { scale: 0, minimum, exponent: false, bits, code, table: false, group: None }
 }
 
 pub(super) const Q8_0: Block = short([8, 0], None, plain::<8, 2>);
@@ -132,61 +142,55 @@ pub(super) const Q2_0: Block = short([2, 0], None, plain::<2, 2>);
 /// As Q2_0, whose codes have the same meaning.
 pub(super) const PTQ1_0: Block = Block { scale: 26, ..short([2, 0], None, thirds::code::<16>) };
 pub(super) const Q1_0: Block = short([1, 0], None, plain::<1, 2>);
-pub(super) const TQ2_0: Block =
-    Block { scale: 64, minimum: None, bits: [2, 0], code: quarter::<0>, group: None };
+pub(super) const IQ4_NL: Block = Block { table: true, ..short([4, 0], None, plain::<4, 2>) };
+pub(super) const MXFP4: Block = Block { table: true, exponent: true, ..short([4, 0], None, plain::<4, 1>) };
+pub(super) const TQ2_0: Block = Block { scale: 64, ..short([2, 0], None, quarter::<0>) };
 /// As TQ2_0, whose codes have the same meaning.
-pub(super) const TQ1_0: Block =
-    Block { scale: thirds::SCALE, minimum: None, bits: [2, 0], code: thirds::code::<32>, group: None };
+pub(super) const TQ1_0: Block = Block { scale: thirds::SCALE, ..short([2, 0], None, thirds::code::<32>) };
 pub(super) const TQ1_0_256: Block =
     Block { scale: thirds::SCALE, code: |b, i| thirds::code::<32>(b, i) + 3, ..TQ2_0_256 };
 /// As Q3_K, whose codes are 4 above their integers where these are 1 above.
-pub(super) const TQ2_0_256: Block = Block {
-    scale: 64,
-    minimum: None,
-    bits: [2, 1],
-    code: |b, i| quarter::<0>(b, i) + 3,
-    group: Some(|_, _| [1, 1]),
-};
+pub(super) const TQ2_0_256: Block =
+    Block { scale: 64, group: Some(|_, _| [1, 1]), ..short([2, 1], None, |b, i| quarter::<0>(b, i) + 3) };
 pub(super) const Q2_K: Block = Block {
     scale: 80,
-    minimum: Some(82),
-    bits: [2, 0],
-    code: quarter::<16>,
     group: Some(|b, n| [b[2 * n], b[2 * n + 1]]),
+    ..short([2, 0], Some(82), quarter::<16>)
 };
 pub(super) const Q3_K: Block = Block {
     scale: 108,
-    minimum: None,
-    bits: [2, 1],
-    code: |b, i| quarter::<32>(b, i) | (b[i % 32] >> (i / 32) & 1) << 2,
     group: Some(threes),
+    ..short([2, 1], None, |b, i| quarter::<32>(b, i) | (b[i % 32] >> (i / 32) & 1) << 2)
 };
-pub(super) const Q4_K: Block =
-    Block { scale: 0, minimum: Some(2), bits: [4, 0], code: half::<16>, group: Some(sixes) };
+pub(super) const Q4_K: Block = Block { group: Some(sixes), ..short([4, 0], Some(2), half::<16>) };
 pub(super) const Q5_K: Block = Block {
-    scale: 0,
-    minimum: Some(2),
-    bits: [4, 1],
-    code: |b, i| half::<48>(b, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4,
     group: Some(sixes),
+    ..short([4, 1], Some(2), |b, i| half::<48>(b, i) | (b[16 + i % 32] >> (i / 32) & 1) << 4)
 };
 pub(super) const Q6_K: Block = Block {
     scale: 208,
-    minimum: None,
-    bits: [4, 2],
-    code: |b, i| b[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15 | quarter::<128>(b, i) << 4,
     group: Some(|b, n| [b[192 + 2 * n], b[193 + 2 * n]]),
+    ..short([4, 2], None, |b, i| {
+        b[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15 | quarter::<128>(b, i) << 4
+    })
+};
+/// Sixteen bytes of codes for each 32 columns.
+pub(super) const IQ4_XS: Block = Block {
+    table: true,
+    group: Some(fours),
+    ..short([4, 0], None, |b, i| plain::<4, 8>(&b[i / 32 * 16..], i % 32))
 };
 
 /// Writes the bits of column `i` to the words of its 32 columns, in the order that kernels read: neighboring columns
-/// in neighboring bytes of a word.
-fn put(bits: usize, words: &mut [u8], i: usize, code: u8) {
+/// in neighboring bytes of a word, or for a `table` in neighboring halves of bytes.
+fn put(bits: usize, table: bool, words: &mut [u8], i: usize, code: u8) {
     let in_byte = 8 / bits;
-    let (word, place) = match bits {
-        4 => (i / 4 % 4, i / 16),
-        _ => (i / (4 * in_byte), i / 4 % in_byte),
+    let (byte, place) = match bits {
+        4 if table => (i / 4 % 4 * 4 + i / 16 * 2 + i % 4 / 2, i % 2),
+        4 => (i / 4 % 4 * 4 + i % 4, i / 16),
+        _ => (i / (4 * in_byte) * 4 + i % 4, i / 4 % in_byte),
     };
-    words[4 * word + i % 4] |= code << (place * bits);
+    words[byte] |= code << (place * bits);
 }
 
 /// One row's part of each plane.
@@ -198,20 +202,29 @@ struct Row<'a> {
 }
 
 impl Block {
+    /// Bytes of a scale, and of its minimum.
+    fn scale_bytes(&self) -> usize {
+        match self.minimum {
+            Some(_) => 4,
+            None if self.exponent => 1,
+            None => 2,
+        }
+    }
+
     fn row(&self, elements: usize, from: &[u8], bytes: usize, to: Row) {
-        let [bits, high] = self.bits;
-        let each = if self.minimum.is_some() { 4 } else { 2 };
+        let ([bits, high], each) = (self.bits, self.scale_bytes());
         for (n, block) in from.chunks_exact(bytes).enumerate() {
-            let scale = &mut to.scales[n * each..][..each];
-            scale[..2].copy_from_slice(&block[self.scale..][..2]);
+            let (scale, own) = (&mut to.scales[n * each..][..each], each.min(2));
+            scale[..own].copy_from_slice(&block[self.scale..][..own]);
             if let Some(minimum) = self.minimum {
                 scale[2..].copy_from_slice(&block[minimum..][..2]);
             }
             for i in 0..elements {
                 let (code, b) = ((self.code)(block, i), (n * elements + i) / 32);
-                put(bits, &mut to.low[b * 4 * bits..][..4 * bits], i % 32, code & (!0u8 >> (8 - bits)));
+                let low = &mut to.low[b * 4 * bits..][..4 * bits];
+                put(bits, self.table, low, i % 32, code & (!0u8 >> (8 - bits)));
                 if high > 0 {
-                    put(high, &mut to.high[b * 4 * high..][..4 * high], i % 32, code >> bits);
+                    put(high, false, &mut to.high[b * 4 * high..][..4 * high], i % 32, code >> bits);
                 }
             }
             if let Some(group) = self.group {
@@ -226,8 +239,7 @@ impl Block {
         let (cols, (elements, _), [bits, high]) = (matrix.cols, matrix.dtype.block(), self.bits);
         let whole = |bits: usize| (cols * bits / 8).next_multiple_of(16);
         let groups = if self.group.is_some() { cols / 16 } else { 0 };
-        let each = cols / elements * if self.minimum.is_some() { 4 } else { 2 };
-        [whole(bits), whole(high), groups, each]
+        [whole(bits), whole(high), groups, cols / elements * self.scale_bytes()]
     }
 
     /// Bytes of all planes together.

@@ -42,6 +42,8 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         Q2_0_128 => ("q2_0_128", Blocks(repack::Q2_0)),
         PTQ1_0 => ("q2_0_128", Blocks(repack::PTQ1_0)),
         Q1_0 => ("q1_0", Blocks(repack::Q1_0)),
+        IQ4_NL => ("iq4_nl", Blocks(repack::IQ4_NL)),
+        MXFP4 => ("mxfp4", Blocks(repack::MXFP4)),
         TQ1_0 => ("tq2_0", Blocks(repack::TQ1_0)),
         TQ2_0 => ("tq2_0", Blocks(repack::TQ2_0)),
         Q2_K => ("q2_k", Blocks(repack::Q2_K)),
@@ -51,11 +53,12 @@ fn format(dtype: DType) -> Option<(&'static str, Layout)> {
         Q4_K => ("q4_k", Blocks(repack::Q4_K)),
         Q5_K => ("q5_k", Blocks(repack::Q5_K)),
         Q6_K => ("q6_k", Blocks(repack::Q6_K)),
+        IQ4_XS => ("iq4_xs", Blocks(repack::IQ4_XS)),
         F32 => ("f32", Other(repack::as_it_is)),
         F16 => ("f16", Other(repack::as_it_is)),
         BF16 => ("bf16", Other(repack::as_it_is)),
         // No kernel takes them.
-        IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S | IQ4_NL | IQ4_XS | MXFP4 => return None,
+        IQ2_XXS | IQ2_XS | IQ2_S | IQ3_XXS | IQ3_S => return None,
         // The loader has converted these to other types.
         TL1 | TL2 | IQ1_BN | IQ2_BN => return None,
     })
