@@ -21,6 +21,7 @@ use std::sync::Arc;
 mod emulated;
 mod emulation;
 mod experts;
+mod hybrids;
 mod logprobs;
 mod several;
 mod tiers;
@@ -187,7 +188,6 @@ fn models_have_the_same_answers_on_a_device() {
         "glm4-moe-lite",
         "qwen35",
         "qwen3next",
-        "maple",
         "ministral3",
         "hunyuan",
         "gemma2",
