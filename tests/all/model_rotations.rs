@@ -5,11 +5,15 @@ use crate::common::{Rng, alone, relative_error};
 use crate::model_bad_files::open;
 
 /// One layer: the hidden size, the width of the feed-forward, and the matrices that are folded.
-struct Shape {
-    hidden: usize,
-    ffn: usize,
-    folded: &'static [&'static str],
+pub(crate) struct Shape {
+    pub hidden: usize,
+    pub ffn: usize,
+    pub folded: &'static [&'static str],
 }
+
+/// All products that may have a rotation here, and the table.
+pub(crate) const ALL: &[&str] =
+    &["token_embd", "attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up", "ffn_down"];
 
 const HEADS: usize = 2;
 const HEAD: usize = 32;
@@ -47,7 +51,7 @@ fn signs(width: usize) -> Vec<i32> {
 }
 
 /// A model; `block`: of the rotation, if it has one.
-fn model(shape: &Shape, block: Option<usize>) -> File {
+pub(crate) fn model(shape: &Shape, block: Option<usize>) -> File {
     let Shape { hidden, ffn, folded } = *shape;
     let table = folded.contains(&"token_embd");
     let key = |k: &str| format!("llama.{k}");
@@ -122,7 +126,6 @@ fn rotated(file: File, shape: &Shape, block: usize, table: bool) -> File {
 #[test]
 fn rotations_with_blocks_of_any_size_change_only_what_is_rounded() {
     const INPUTS: &[&str] = &["token_embd", "attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"];
-    const ALL: &[&str] = &["token_embd", "attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up", "ffn_down"];
     let tokens = [(0..20).map(|n| n * 7 % VOCAB as u32).collect::<Vec<u32>>()];
     for (hidden, ffn, folded, blocks) in [
         (512, 1024, ALL, &[64, 512][..]),
