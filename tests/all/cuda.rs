@@ -226,9 +226,10 @@ fn residuals_that_f16_could_not_hold_have_the_same_answers() {
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn pieces_of_a_prompt_have_the_bits_of_the_whole() {
     let _driver = Emulated::new();
-    for name in ["llama-bf16", "llama-f16", "qwen3moe", "granitemoeshared", "int4-moe"] {
+    let mixtures = ["qwen3moe", "granitemoeshared", "int4-moe", "experts-mxfp4.gguf", "experts-iq4_xs.gguf"];
+    for name in ["llama-bf16", "llama-f16"].into_iter().chain(mixtures) {
         let device = on_device(&load_file(&format!("tests/golden/models/{name}"), 1).unwrap());
-        let sequences = [(0..120).map(|i| (11 * i + i / 7) % 60).collect()];
+        let sequences = [(0..120).map(|i| (11 * i + i / 7) % 31).collect()];
         let whole = run(&device, &sequences, KvType::F16, 120);
         for piece in [1, 5, 30, 64, 70] {
             assert!(run(&device, &sequences, KvType::F16, piece) == whole, "{name}: {piece} at a time");

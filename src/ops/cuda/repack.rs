@@ -272,3 +272,67 @@ impl Block {
         Ok(Planes { codes: Cow::Owned(codes), scales: Cow::Owned(scales), scale_step: 0 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Bytes;
+    use crate::kernels::Isa;
+    use crate::kernels::gemm::formats::dequantize_row;
+    use half::f16;
+
+    const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+    const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+    const ROWS: usize = 3;
+    const COLS: usize = 512;
+
+    /// Any bytes, but for the scale of each block, which is a number.
+    fn any_matrix(dtype: DType) -> Matrix {
+        let (bytes, mut state) = (dtype.byte_len(ROWS, COLS).unwrap(), 1u64);
+        let mut data: Vec<u8> = (0..bytes)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            })
+            .collect();
+        if dtype != DType::MXFP4 {
+            data.chunks_exact_mut(dtype.block().1).for_each(|block| block[1] &= 0xbf);
+        }
+        Matrix::new(Bytes::new(data), dtype, ROWS, COLS).unwrap()
+    }
+
+    /// The weight in column `col` of a row, read as `look_up`, `load_scale` and `group_of` of the kernels do.
+    fn weight(dtype: DType, planes: &Planes, row: usize, col: usize) -> f32 {
+        let (at, i, codes, scales) = (row * COLS + col, col % 32, &planes.codes, &planes.scales);
+        let word = &codes[(at - i) / 2 + i % 16 / 4 * 4..][..4];
+        let code = u32::from_le_bytes(word.try_into().unwrap()) >> (16 * (i / 16) + 4 * (i % 4)) & 15;
+        let half = |n: usize| f16::from_le_bytes([scales[2 * n], scales[2 * n + 1]]).to_f32();
+        match dtype {
+            DType::IQ4_NL => half(at / 32) * UNEVEN[code as usize] as f32,
+            DType::IQ4_XS => {
+                let groups = &codes[ROWS * COLS / 2 + at / 32 * 2..][..2];
+                assert_eq!(groups[0], groups[1]);
+                half(at / 256) * (groups[0] as i8) as f32 * UNEVEN[code as usize] as f32
+            }
+            _ => (scales[at / 32] as f32 - 128.0).exp2() * DOUBLED[code as usize] as f32,
+        }
+    }
+
+    #[test]
+    fn codes_that_kernels_look_up_keep_their_values() {
+        let pool = Pool::new(1).unwrap();
+        for (dtype, block) in [(DType::IQ4_NL, IQ4_NL), (DType::MXFP4, MXFP4), (DType::IQ4_XS, IQ4_XS)] {
+            let matrix = any_matrix(dtype);
+            let planes = block.planes(&pool, &matrix).unwrap();
+            assert_eq!(planes.codes.len() + planes.scales.len(), block.bytes(&matrix), "{dtype:?}");
+            let mut want = [0.0; COLS];
+            for row in 0..ROWS {
+                dequantize_row(Isa::Scalar, &matrix, row, &mut want);
+                for (col, want) in want.iter().enumerate() {
+                    let got = weight(dtype, &planes, row, col);
+                    assert_eq!(got.to_bits(), want.to_bits(), "{dtype:?}, row {row}, column {col}");
+                }
+            }
+        }
+    }
+}
