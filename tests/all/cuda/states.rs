@@ -23,7 +23,7 @@ type Outcome = (Vec<u32>, Vec<(u32, u32)>);
 fn hybrid(model: &str, device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     golden(&format!("tests/golden/models/{model}.gguf"), |config| {
         (config.device, config.max_batch_size, config.max_batch_tokens) = (device.into(), 8, 24);
-        config.snapshot_interval = 32;
+        (config.snapshot_interval, config.snapshots) = (32, 64);
         change(config);
     })
 }
@@ -48,7 +48,7 @@ fn hybrids_have_the_same_answers_in_any_company() {
     let driver = Emulated::new();
     let graphs = || if driver.is_emulated() { driver.launches()[1] } else { u64::MAX };
     for (model, like) in MODELS {
-        let requests: Vec<_> = (0..9).map(|n| request(&prompt(0, 5 + 7 * n, n), 6)).collect();
+        let requests: Vec<_> = (0..9).map(|n| request(&prompt(0, 5 + 7 * n, n), 14)).collect();
         let want = alone((model, like), &requests);
         let (engine, before) = (hybrid(model, DEVICE, |_| ()), graphs());
         assert_eq!(together(&engine, &requests), want, "{model}");
@@ -72,6 +72,7 @@ fn hybrids_have_the_same_answers_in_any_company() {
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn drafts_leave_no_trace_in_states_on_a_device() {
     let _driver = Emulated::new();
+    let mut rejected = 0;
     for (model, like) in MODELS {
         // Answers of two tokens, which look-up often predicts.
         let of = |n: usize| {
@@ -85,14 +86,12 @@ fn drafts_leave_no_trace_in_states_on_a_device() {
         });
         assert_eq!(together(&engine, &requests), alone((model, like), &requests), "{model}");
         let stats = engine.stats();
-        assert!(
-            stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0,
-            "{model}: {stats:?}"
-        );
+        assert!(stats.accepted_tokens > 0, "{model}: {stats:?}");
+        rejected += stats.drafted_tokens - stats.accepted_tokens;
     }
+    assert!(rejected > 0);
 }
 
-/// A session's states have the same bytes on a device and on the CPU.
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn sessions_move_between_a_device_and_what_has_its_bits() {
@@ -105,12 +104,11 @@ fn sessions_move_between_a_device_and_what_has_its_bits() {
             let answer = ask(&engine, session(&first));
             (answer.tokens, engine.save_session("chat").unwrap())
         });
-        assert!(saved[0] == saved[1], "{model}: sessions have the same bytes");
         let turn = [&first[..], &saved[0].0, &prompt(0, 8, 2)].concat();
         let want = alone((model, like), &[request(&turn, 5)]);
-        for engine in engines() {
-            engine.restore_session("chat", &saved[0].1).unwrap();
-            let answer = ask(&engine, session(&turn));
+        for (engine, (_, saved)) in engines().iter().zip(saved.iter().rev()) {
+            engine.restore_session("chat", saved).unwrap();
+            let answer = ask(engine, session(&turn));
             assert_eq!((answer.usage.cached_tokens, outcome(&answer)), (49, want[0].clone()), "{model}");
         }
     }
