@@ -26,6 +26,8 @@ SYNTH = {
     "llama-1b-bf16": ("llama-1b", "bf16", "bf16"),
     "llama-1b-q8_0": ("llama-1b", "q8_0", "q8_0"),
     "llama-8b-q4_k": ("llama-8b", "q4_k", "q6_k"),
+    "qwen35-4b-q4_k": ("qwen35-4b", "q4_k", "q6_k"),
+    "bonsai2-4b-ptq1_0": ("bonsai2-4b", "ptq1_0", "ptq1_0"),
 }
 
 # Data sheets (SXM, without sparsity): bytes/s, int8 and bf16 operations/s.

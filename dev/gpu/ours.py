@@ -29,7 +29,7 @@ from gguf_size import step
 def decode():
     found, rows = ceilings(), []
     say_ceilings(found)
-    print(f"prompts of {PROMPT}, {NEW} new tokens, medians of {REPEAT}; bandwidth: weights and head, once a step\n")
+    print(f"prompts of {PROMPT}, {NEW} new tokens, medians of {REPEAT}; bandwidth: weights and head, once a step, without states\n")
     print(f"{'model':16} {'sequences':>9} {'tokens/s':>9} {'ms a step':>9} {'x one':>6} {'GB a step':>9} {'of bandwidth':>12}")
     for name, path in models():
         size, alone = step(path)["bytes"], None

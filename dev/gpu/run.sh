@@ -11,7 +11,7 @@
 #   peers     transformers' continuous batching and plain torch, in turns with ours
 #   plot      the table and the plot for docs/gpu.md, from the results of the parts above in $BN_GPU_OUT
 # A part exits with 3 if it lacks something, after naming it. This script exits with the worst status.
-# BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 10 GB); BN_GPU_ONLY:
+# BN_GPU_OUT: a folder for results (target/gpu-results). BN_GPU_MODELS: for models (target/gpu-models, 14 GB); BN_GPU_ONLY:
 # those with this word in their name. BN_GPU_DEVICE: cuda:0. BN_GPU_REPEAT: 5. PYTHON: one with torch. BN_GPU_SANITIZER_S:
 # seconds for each of the four runs under compute-sanitizer, 100.
 # BN_GPU_TRY=1: the demo model and a handful of tokens, to try this script on any machine, an emulated device included:
