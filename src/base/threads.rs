@@ -1,6 +1,6 @@
 //! Threads that do not disturb a host: they have names, and block all signals.
 
-use super::os::deaf;
+use super::os::{deaf, lower_priority};
 use super::{Error, Result, Status, panics};
 use std::thread::{Builder, JoinHandle};
 
@@ -25,7 +25,28 @@ where
     T: Send,
     F: FnOnce() -> T + Send,
 {
-    let builder = Builder::new().stack_size(bytes).name(name.into());
+    run(Builder::new().stack_size(bytes), name, f)
+}
+
+/// Runs `f` on a thread of low priority and waits for it, so that it takes little of the processors from others' tokens.
+/// `Internal` if `f` panics.
+pub fn run_in_background<T, F>(name: &str, f: F) -> Result<T>
+where
+    T: Send,
+    F: FnOnce() -> T + Send,
+{
+    run(Builder::new(), name, || {
+        lower_priority();
+        f()
+    })
+}
+
+fn run<T, F>(builder: Builder, name: &str, f: F) -> Result<T>
+where
+    T: Send,
+    F: FnOnce() -> T + Send,
+{
+    let builder = builder.name(name.into());
     let made = std::thread::scope(|scope| {
         let thread = deaf(|| builder.spawn_scoped(scope, || panics::catch(f)));
         let thread = thread.map_err(|e| not_started(name, &e))?;

@@ -1,8 +1,8 @@
-//! Takes the pictures of requests, on the thread of the host that submits.
+//! Takes the pictures of requests. The thread of the host that submits waits until they are decoded.
 
 use super::Engine;
 use super::limits::RequestLimits;
-use crate::base::{Error, Result, Status, reserve};
+use crate::base::{Error, Result, Status, reserve, threads};
 use crate::engine::api::{Picture, Prompt, RequestParams};
 use crate::engine::request::eyes::{Eyes, digest};
 use crate::engine::request::pictures::{self, Pictures, Tokens, misplaced};
@@ -55,6 +55,22 @@ impl Eyes {
         pictures::positions(&self.plan(picture)?, tokens)
     }
 
+    /// Decodes and prepares a picture.
+    fn patches(&self, picture: &Picture, plan: &Plan) -> Result<Vec<f32>> {
+        let pixels = match picture {
+            Picture::Encoded(bytes) => picture::decode(bytes, &LIMITS)?,
+            Picture::Pixels { width, height, rgb } => {
+                let mut copy = Vec::new();
+                reserve(&mut copy, rgb.len(), "a picture")?;
+                copy.extend_from_slice(rgb);
+                Pixels { width: *width, height: *height, rgb: copy }
+            }
+        };
+        let mut patches = Vec::new();
+        self.processor.prepare(&pixels, plan, &mut patches)?;
+        Ok(patches)
+    }
+
     /// The picture of a living request, or a new one. `TimedOut` if others are decoded until `until_ns`.
     fn take(&self, picture: &Picture, plan: Plan, until_ns: u64) -> Result<Arc<pictures::Picture>> {
         let digest = digest(picture);
@@ -71,17 +87,7 @@ impl Eyes {
         if let Some(known) = self.known.find(hash) {
             return Ok(known);
         }
-        let pixels = match picture {
-            Picture::Encoded(bytes) => picture::decode(bytes, &LIMITS)?,
-            Picture::Pixels { width, height, rgb } => {
-                let mut copy = Vec::new();
-                reserve(&mut copy, rgb.len(), "a picture")?;
-                copy.extend_from_slice(rgb);
-                Pixels { width: *width, height: *height, rgb: copy }
-            }
-        };
-        let mut patches = Vec::new();
-        self.processor.prepare(&pixels, &plan, &mut patches)?;
+        let patches = threads::run_in_background("bn-picture", || self.patches(picture, &plan)).flatten()?;
         Ok(self.known.add(hash, Arc::new(pictures::Picture::new(digest, hash, plan, patches))))
     }
 }

@@ -71,6 +71,19 @@ pub fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
     handle
 }
 
+/// Lets other threads go first where there are too few processors. A system that refuses runs the thread as before.
+pub fn lower_priority() {
+    // SAFETY (both): no pointers. On Linux niceness is of the calling thread alone.
+    #[cfg(all(any(target_os = "linux", target_os = "android"), not(miri)))]
+    unsafe {
+        libc::nice(10);
+    }
+    #[cfg(target_vendor = "apple")]
+    unsafe {
+        libc::setpriority(libc::PRIO_DARWIN_THREAD, 0, libc::PRIO_DARWIN_BG);
+    }
+}
+
 /// Registers handlers for every fork of this process: one runs in the parent before it, the others in the parent and
 /// in the child after it.
 pub fn at_fork(before: extern "C" fn(), in_parent: extern "C" fn(), in_child: extern "C" fn()) {

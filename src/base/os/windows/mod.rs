@@ -22,6 +22,9 @@ use windows_sys::Win32::System::LibraryLoader::{
     GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExA,
 };
 use windows_sys::Win32::System::Memory::VirtualUnlock;
+use windows_sys::Win32::System::Threading::{
+    GetCurrentThread, SetThreadPriority, THREAD_PRIORITY_BELOW_NORMAL,
+};
 
 /// Opens a file for reading. A folder opens too, so that errors can say that it is one. If `path` is a named pipe,
 /// its server may identify this process but not impersonate it.
@@ -65,6 +68,12 @@ pub unsafe fn release_pages(start: *const u8, len: usize) {
 /// There are no signals.
 pub fn deaf<T>(spawn: impl FnOnce() -> T) -> T {
     spawn()
+}
+
+/// Lets other threads go first where there are too few processors.
+pub fn lower_priority() {
+    // SAFETY: the handle stands for the calling thread. A failure leaves it as it is.
+    unsafe { SetThreadPriority(GetCurrentThread(), THREAD_PRIORITY_BELOW_NORMAL) };
 }
 
 /// There is no fork.
