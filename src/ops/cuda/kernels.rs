@@ -1,6 +1,5 @@
 //! The device kernels of the operations, grouped by purpose. `cuda/kernels` documents their arguments.
 
-use super::recur;
 use crate::base::Result;
 use crate::device::{Function, Module};
 use crate::kernels::Arithmetic;
@@ -326,6 +325,31 @@ pub(crate) struct AttentionKernels {
     pub prefill: [Function; 3],
 }
 
+/// The kernels of recurrent layers. Recurrences: that with 128 keys, and that with any number.
+pub(crate) struct RecurrentKernels {
+    pub delta_prepare: Function,
+    pub delta_recur: [Function; 2],
+    pub delta_norm: Function,
+    pub mamba_prepare: Function,
+    pub mamba_recur: [Function; 2],
+    pub mamba_gate: Function,
+    pub short_conv: Function,
+}
+
+impl RecurrentKernels {
+    fn new(of: &dyn Fn(&str) -> Result<Function>) -> Result<Self> {
+        Ok(Self {
+            delta_prepare: of("delta_prepare")?,
+            delta_recur: [of("delta_recur_128")?, of("delta_recur")?],
+            delta_norm: of("delta_norm")?,
+            mamba_prepare: of("mamba_prepare")?,
+            mamba_recur: [of("mamba_recur_128")?, of("mamba_recur")?],
+            mamba_gate: of("mamba_gate")?,
+            short_conv: of("short_conv")?,
+        })
+    }
+}
+
 pub(crate) struct Kernels {
     pub gather_rows: Function,
     pub add: Function,
@@ -348,7 +372,7 @@ pub(crate) struct Kernels {
     pub route: Function,
     pub group: Function,
     pub mix: Function,
-    pub recurrent: recur::Kernels,
+    pub recurrent: RecurrentKernels,
     /// Indexed like `DENSE`.
     pub lora_up: [Function; 3],
     /// Indexed like `PRODUCTS`.
@@ -405,7 +429,7 @@ impl Kernels {
             route: of("route")?,
             group: of("group")?,
             mix: of("mix")?,
-            recurrent: recur::Kernels::new(&of)?,
+            recurrent: RecurrentKernels::new(&of)?,
             lora_up: [of("lora_up_f32")?, of("lora_up_f16")?, of("lora_up_bf16")?],
             products: PRODUCTS.iter().map(product).collect::<Result<_>>()?,
             attention: ATTENTION.iter().map(attention).collect::<Result<_>>()?,

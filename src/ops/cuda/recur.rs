@@ -28,31 +28,6 @@ const TILE: usize = 32;
 /// Keys of the heads whose columns are kept in registers.
 const KEYS: usize = 128;
 
-/// The kernels of recurrent layers. Recurrences: that with `KEYS` keys, and that with any number.
-pub(crate) struct Kernels {
-    pub delta_prepare: Function,
-    pub delta_recur: [Function; 2],
-    pub delta_norm: Function,
-    pub mamba_prepare: Function,
-    pub mamba_recur: [Function; 2],
-    pub mamba_gate: Function,
-    pub short_conv: Function,
-}
-
-impl Kernels {
-    pub(super) fn new(of: &dyn Fn(&str) -> Result<Function>) -> Result<Self> {
-        Ok(Self {
-            delta_prepare: of("delta_prepare")?,
-            delta_recur: [of("delta_recur_128")?, of("delta_recur")?],
-            delta_norm: of("delta_norm")?,
-            mamba_prepare: of("mamba_prepare")?,
-            mamba_recur: [of("mamba_recur_128")?, of("mamba_recur")?],
-            mamba_gate: of("mamba_gate")?,
-            short_conv: of("short_conv")?,
-        })
-    }
-}
-
 /// The kinds of layers that devices have.
 #[derive(Clone, Copy)]
 enum Kind<'a> {
