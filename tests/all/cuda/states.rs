@@ -92,6 +92,36 @@ fn drafts_leave_no_trace_in_states_on_a_device() {
     assert!(rejected > 0);
 }
 
+/// The draft model's states go along with its own sequences, and are copied and restored beside rejected drafts.
+#[test]
+#[ignore = "needs a device, or the emulated driver: make test-cuda"]
+fn a_draft_model_may_have_states_on_a_device() {
+    let _driver = Emulated::new();
+    let of = |n: usize| {
+        let mut request = request(&prompt(0, 10 + 9 * n, n), 30);
+        request.sampling.logit_bias = vec![(7, 100.0), (9, 100.0)];
+        request
+    };
+    let requests: Vec<_> = (0..3).map(of).collect();
+    let target = |draft: Option<&str>| {
+        golden("tests/golden/models/qwen3", |config| {
+            (config.device, config.max_batch_tokens, config.draft_always) = (DEVICE.into(), 24, true);
+            config.speculation = draft.is_none().then_some(Speculation::Off);
+            config.draft_model = draft.map(|draft| load_file(draft, 1).unwrap().loaded);
+        })
+    };
+    let want = together(&target(None), &requests);
+    for (model, _) in [MODELS[1], MODELS[3], MODELS[5]] {
+        let engine = target(Some(&format!("tests/golden/models/{model}.gguf")));
+        assert_eq!(together(&engine, &requests), want, "{model}");
+        let stats = engine.stats();
+        assert!(
+            stats.drafted_tokens > stats.accepted_tokens && stats.accepted_tokens > 0,
+            "{model}: {stats:?}"
+        );
+    }
+}
+
 #[test]
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn sessions_move_between_a_device_and_what_has_its_bits() {
