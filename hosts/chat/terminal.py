@@ -184,7 +184,7 @@ def test_commands(home: Path) -> None:
 
 def test_saving(home: Path) -> None:
     chat = Chat(home, "--system", "Be brief.")
-    has(chat.ask(b"/save kept.json"), "saved: 1 messages")
+    has(chat.ask(b"/save kept.json"), "saved: 1 message in")
     has(chat.ask(b'say "\xc3\xa9\\ok"'), "assistant: \n")
     has(chat.ask(b"/save ke", TAB), "saved: 3 messages", "MiB, in kept.json.kv")
     chat.leave()
