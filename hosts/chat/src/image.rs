@@ -18,7 +18,7 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
     }
     if !chat.model.info().sees {
         return failed(
-            "this model sees no images: it has no mmproj file beside it, and --pictures names none",
+            "this model sees no images: for those, a GGUF file needs an mmproj file beside it or as --pictures FILE",
         );
     }
     if !chat.has_template() {
