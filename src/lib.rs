@@ -5,8 +5,8 @@
 //! project's own tests and benchmarks and follow no stability promise.
 //!
 //! Layers, top to bottom; each imports only what lies below it (tests/all/layers.rs checks):
-//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `picture`, `formats`, `ops`, `kernels`,
-//! `device`, `base`.
+//! `ffi`, `engine`, `schedule`, `cache`, `sample`, `model`, `constrain`, `text`, `picture`, `formats`, `ops`,
+//! `kernels`, `device`, `base`.
 
 pub mod base;
 pub mod cache;

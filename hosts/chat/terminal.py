@@ -15,6 +15,9 @@ import termios
 import time
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "server" / "tests"))
+import seeing
+
 PROGRAM = os.path.abspath(sys.argv[1])
 GUARD_S = 60
 UP, DOWN, LEFT, HOME, TAB, ENTER = b"\x1b[A", b"\x1b[B", b"\x1b[D", b"\x1b[H", b"\t", b"\r"
@@ -181,7 +184,7 @@ def test_commands(home: Path) -> None:
 
 def test_saving(home: Path) -> None:
     chat = Chat(home, "--system", "Be brief.")
-    has(chat.ask(b"/save kept.json"), "saved: 1 messages")
+    has(chat.ask(b"/save kept.json"), "saved: 1 message in")
     has(chat.ask(b'say "\xc3\xa9\\ok"'), "assistant: \n")
     has(chat.ask(b"/save ke", TAB), "saved: 3 messages", "MiB, in kept.json.kv")
     chat.leave()
@@ -238,6 +241,31 @@ def test_long_words(home: Path) -> None:
     chat.end()
     lines = chat.seen.decode().split("\r\n")
     assert lines[:3] == ["user: The quick", "brown fox jumps", "over the lazy dog, " + "z" * 40], lines
+
+
+def test_a_damaged_image_leaves_the_others(home: Path) -> None:
+    model = seeing.make(str(home / "see"))
+    good = seeing.png(21, 30)
+    (home / "good.png").write_bytes(good)
+    (home / "bad.png").write_bytes(good[:60] + bytes([good[60] ^ 255]) + good[61:])  # only its decoder finds this
+    chat = Chat(home, model=model)
+
+    def asked(*images: str) -> int:
+        """The prompt's tokens when a question has these images, of which a damaged one is refused."""
+        chat.ask(b"/reset")
+        for name in images:
+            has(chat.ask(f"/image {name}".encode()), "tokens, before your next message")
+        answer = chat.ask(b"What is it?")
+        if "bad.png" in images:
+            has(answer, "bad.png: the picture is damaged", "(the other image is kept for your next message)")
+            chat.ask(b"What is it?")
+        return int(chat.ask(b"/stats").split("last turn: ")[1].split(" ")[0])
+
+    one = asked("good.png")
+    assert asked() < one
+    assert asked("good.png", "bad.png") == one
+    assert asked("bad.png", "good.png") == one
+    chat.leave()
 
 
 def test_simple_terminal(home: Path) -> None:

@@ -115,6 +115,8 @@ printf "/image '%s'\nWhat is it?\n" "$picture" | "$chat" --lines "$dir/see" --te
 same "$dir/see" --temperature 0 --max-tokens 8 --image "$picture" 'What is it?' < /dev/null
 head -c 100 "$picture" > "$dir/cut.png"
 refuses 'cut.png: ' "$dir/see" hello --image "$dir/cut.png" < /dev/null
+{ head -c 60 "$picture"; printf 'x'; tail -c +62 "$picture"; } > "$dir/damaged.png"
+refuses 'damaged.png: the picture is damaged' "$dir/see" hello --image "$picture" --image "$dir/damaged.png" < /dev/null
 refuses "$dir/see: it is not a regular file" "$dir/see" hello --image "$dir/see" < /dev/null
 mkfifo "$dir/pipe.png"
 refuses 'pipe.png: it is not a regular file' "$dir/see" hello --image "$dir/pipe.png" < /dev/null

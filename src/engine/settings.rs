@@ -1,5 +1,5 @@
-//! Every setting of an engine, once: its name, meaning, C type, and for a number its default and range. Other settings have
-//! their type in Rust, and ranges that depend on more are checked in `handle/config.rs`. The build script makes
+//! Every setting of an engine, once: its name, meaning, C type, and for a number its default and range. Other settings
+//! have their type in Rust, and ranges that depend on more are checked in `handle/config.rs`. The build script makes
 //! `bn_engine_config` of the header from this file, so comments here are the header's.
 
 /// Calls a macro with the table.

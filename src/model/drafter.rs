@@ -1,10 +1,10 @@
-//! A drafter in a file of its own, which predicts tokens from hidden states of a model in other files. It takes from that
-//! model what its file lacks.
+//! A drafter in a file of its own, which predicts tokens from hidden states of a model in other files. It takes from
+//! that model what its file lacks.
 //!
 //! A block of multi-token prediction has the sizes of the model. llama.cpp's converters write those of Qwen3-Next and
-//! Qwen 3.5 with the metadata of the whole model, in which the block stands behind the model's layers, and with copies of
-//! embedding, final norm and head. An EAGLE-3 head has sizes of its own; only the hidden states that it takes must have
-//! the model's.
+//! Qwen 3.5 with the metadata of the whole model, in which the block stands behind the model's layers, and with copies
+//! of embedding, final norm and head. An EAGLE-3 head has sizes of its own; only the hidden states that it takes must
+//! have the model's.
 
 use super::config::DecoderConfig;
 use super::gguf::drafter::{self, Kind};

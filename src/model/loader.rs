@@ -215,9 +215,9 @@ fn check(source: &Source, options: &LoadOptions) -> Result<()> {
     }
 }
 
-/// Loads the vision tower of a folder of a whole model, `None` if its `config.json` has no `vision_config`, or that of an
-/// mmproj file. Options other than `max_weight_bytes` are not for towers. `Unsupported` for another file, or for a tower
-/// that this build lacks. `pool` and `progress` as for `load`.
+/// Loads the vision tower of a folder of a whole model, `None` if its `config.json` has no `vision_config`, or that of
+/// an mmproj file. Options other than `max_weight_bytes` are not for towers. `Unsupported` for another file, or for a
+/// tower that this build lacks. `pool` and `progress` as for `load`.
 pub fn load_tower(
     source: &Source,
     max_weight_bytes: u64,
@@ -246,8 +246,8 @@ pub fn load_tower(
     Ok(Some(tower))
 }
 
-/// Loads the tower of a model with these facts, if it has one. A tower of its own file has to fit; a folder's that is not
-/// read is named in the log. A folder that does not say how pictures are prepared sees none.
+/// Loads the tower of a model with these facts, if it has one. A tower of its own file has to fit; a folder's that is
+/// not read is named in the log. A folder that does not say how pictures are prepared sees none.
 fn sight(
     source: &Source,
     options: &LoadOptions,

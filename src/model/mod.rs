@@ -97,10 +97,10 @@ pub trait Model: Send + Sync {
     fn drafts(&self) -> bool {
         false
     }
-    /// Drafts the token that follows each row of `batch`: `out.logits` `[rows, vocab_size]`. Sequences have one row each,
-    /// all of them in `logits_rows` and `hidden_rows`. `before` `[rows, state_shape().hidden]` has the hidden states of
-    /// the tokens before the rows: that of the sequence's state (`Memory::read_hidden`), or `out.hidden` of the draft
-    /// pass before. Changes no state.
+    /// Drafts the token that follows each row of `batch`: `out.logits` `[rows, vocab_size]`. Sequences have one row
+    /// each, all of them in `logits_rows` and `hidden_rows`. `before` `[rows, state_shape().hidden]` has the hidden
+    /// states of the tokens before the rows: that of the sequence's state (`Memory::read_hidden`), or `out.hidden` of
+    /// the draft pass before. Changes no state.
     fn draft(
         &self,
         _: &dyn OpSet,

@@ -33,8 +33,8 @@ pub struct StateRows {
 /// Everything that a forward pass reads besides weights and KV.
 ///
 /// Row r has position `positions[r]`. The rows of a sequence have consecutive positions. Each attends to positions
-/// `0..=positions[r]` of its sequence, including those of the current chunk, and to more if it is in `mutual`. Position p
-/// of a sequence is in slot `p % block_size` of block `block_tables[table + p / block_size]`.
+/// `0..=positions[r]` of its sequence, including those of the current chunk, and to more if it is in `mutual`. Position
+/// p of a sequence is in slot `p % block_size` of block `block_tables[table + p / block_size]`.
 #[derive(Clone, Default)]
 pub struct RaggedBatch {
     pub tokens: Vec<u32>,
@@ -63,9 +63,10 @@ pub struct RaggedBatch {
     /// The numbers that each row is rotated by, for the axes of time, height and width. A rope without axes takes the
     /// first. Windows and block tables go by `positions` all the same. Empty: all are the row's position.
     pub rotations: Vec<[u32; 3]>,
-    /// Ranges of rows, each of one sequence, that see each other in both directions (Gemma's pictures), in layers that have
-    /// it so (`Attention::mutual`). A picture's rows run in one batch, as none attends before K and V of all are written. In ascending
-    /// order. Whoever gives them must not begin a batch inside of one, after a cached prefix either.
+    /// Ranges of rows, each of one sequence, that see each other in both directions (Gemma's pictures), in layers that
+    /// have it so (`Attention::mutual`). A picture's rows run in one batch, as none attends before K and V of all are
+    /// written. In ascending order. Whoever gives them must not begin a batch inside of one, after a cached prefix
+    /// either.
     pub mutual: Vec<Range<u32>>,
     /// What `Op::Blend` adds up for each row; empty for programs without it.
     pub blends: Blends,
@@ -221,8 +222,8 @@ impl Default for Draw {
 /// Results of a step; reused from step to step for their memory.
 #[derive(Debug, Default)]
 pub struct Outputs {
-    /// `[logits_rows.len(), vocab_size]`, or more rows where tokens are drawn. The contents of rows that a token was drawn
-    /// from are unspecified.
+    /// `[logits_rows.len(), vocab_size]`, or more rows where tokens are drawn. The contents of rows that a token was
+    /// drawn from are unspecified.
     pub logits: Vec<f32>,
     /// The token of each of `logits_rows` with a draw, or a code for the row's fault (see `sample::drawn`). Empty if no
     /// tokens were drawn.

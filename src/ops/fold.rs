@@ -17,7 +17,8 @@ pub struct Fold {
     pub heads: Option<Regrouped>,
 }
 
-/// A row has the value heads of key heads in turns (`HeadOrder::Tiled`); weights want those of each key head side by side.
+/// A row has the value heads of key heads in turns (`HeadOrder::Tiled`); weights want those of each key head side by
+/// side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regrouped {
     pub key_heads: usize,

@@ -58,9 +58,10 @@ impl KvLayout {
     }
 
     /// Zeros, whose pages the system provides when they are first written: for each layer one tensor
-    /// `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of `kernels::attention::kv`, or V alone where
-    /// K is V. In int8 or four bits it is a tensor of bytes whose last dimension has the values of a position and its
-    /// scales of 2 bytes: `head_dim + 2`, or half of `head_dim`, rounded up, and 2 for each 32 elements. `OutOfMemory`.
+    /// `[2, blocks, kv_heads, block_size, head_dim]`, K then V, in the tiles of `kernels::attention::kv`, or V alone
+    /// where K is V. In int8 or four bits it is a tensor of bytes whose last dimension has the values of a position and
+    /// its scales of 2 bytes: `head_dim + 2`, or half of `head_dim`, rounded up, and 2 for each 32 elements.
+    /// `OutOfMemory`.
     pub(super) fn tensors(&self) -> Result<Vec<Tensor>> {
         let mut tensors = Vec::new();
         for group in self.groups() {

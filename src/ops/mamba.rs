@@ -1,5 +1,5 @@
-//! Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) as Granite 4 and Falcon-H1 have it: a short convolution of x, B and C, the
-//! recurrence, and a gate with or without a norm. The products before and after it are not part of it.
+//! Mamba-2 (Dao and Gu 2024, arXiv 2405.21060) as Granite 4 and Falcon-H1 have it: a short convolution of x, B and C,
+//! the recurrence, and a gate with or without a norm. The products before and after it are not part of it.
 
 use super::Norm;
 use super::net::{Host, Net, other_inputs};

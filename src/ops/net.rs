@@ -7,8 +7,8 @@ use super::state::{Accepted, StatePart};
 use crate::base::{Error, Result};
 use std::any::Any;
 
-/// The weights of such a layer besides its products, and how the CPU runs it. A device that has the kind knows it by its
-/// type.
+/// The weights of such a layer besides its products, and how the CPU runs it. A device that has the kind knows it by
+/// its type.
 pub trait Net: Any + Send + Sync {
     /// f32 elements of a sequence's state, and of what is kept of a drafted row.
     fn sizes(&self) -> (usize, usize);

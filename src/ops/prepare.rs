@@ -83,8 +83,8 @@ impl<'a> Rows<'a> {
         out
     }
 
-    /// The rows in int8 with one scale each, for int8 weights `rotated` as these are. Rows are `tokens::padded(cols)` wide
-    /// and end with zeros.
+    /// The rows in int8 with one scale each, for int8 weights `rotated` as these are. Rows are `tokens::padded(cols)`
+    /// wide and end with zeros.
     pub(super) fn whole<'p>(&self, rotated: bool, to: &'p mut Ints) -> Activations<'p> {
         let (count, cols, width) = (self.rows, self.cols, tokens::padded(self.cols));
         let (int8, rows) = (grown_lines(&mut to.int8, count * width), grown(&mut to.rows, count));

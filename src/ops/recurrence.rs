@@ -1,5 +1,5 @@
-//! Shared by layers with a state: a layer of a pass, and the way of a batch's rows through the heads of Gated DeltaNet and
-//! Mamba-2, which have a matrix each.
+//! Shared by layers with a state: a layer of a pass, and the way of a batch's rows through the heads of Gated DeltaNet
+//! and Mamba-2, which have a matrix each.
 
 use super::rows::On;
 use super::spans::{Span, Taps};

@@ -9,11 +9,13 @@ use super::weight::Weight;
 use crate::base::{Error, Result};
 use std::collections::HashSet;
 
-/// Runs passes. `CpuOps` has our kernels, `CudaOps` those for NVIDIA devices; tests run the same programs on plain candle.
+/// Runs passes. `CpuOps` has our kernels, `CudaOps` those for NVIDIA devices; tests run the same programs on plain
+/// candle.
 pub trait OpSet: Send + Sync {
-    /// Runs `program` for a step. Any earlier pass is over. `memory` is one that `memory` made; `None`: nothing is kept from
-    /// step to step. `given` has the rows of the program's inputs. Overwrites `out` with the results that the program and
-    /// the batch ask for; returns when they are there. Calls `check` at each `Op::Check`, and its error ends the pass.
+    /// Runs `program` for a step. Any earlier pass is over. `memory` is one that `memory` made; `None`: nothing is kept
+    /// from step to step. `given` has the rows of the program's inputs. Overwrites `out` with the results that the
+    /// program and the batch ask for; returns when they are there. Calls `check` at each `Op::Check`, and its error
+    /// ends the pass.
     fn run(
         &self,
         program: &Program,

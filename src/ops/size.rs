@@ -37,9 +37,9 @@ struct Scratch {
 
 /// Upper bound of the bytes that steps keep on `ops`, each with any of `passes`, and a MiB for the threads:
 /// - For each row the registers, and the rotations.
-/// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once and
-///   as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns, 4 more
-///   for the other order, and 2 per 16 columns.
+/// - For each row, the widest activation, normalized in f32 and quantized to int8 (twice in different orders, or once
+///   and as 16 bits), with its scale and sum or with those of its blocks. Blocks take at most 4 bytes per 32 columns, 4
+///   more for the other order, and 2 per 16 columns.
 /// - What products with norms of their own, experts, layers with states, attention and heads keep, each reused by all
 ///   layers.
 /// - For each row, its place in the KV cache, for each of `shapes` shapes of attention.
@@ -109,8 +109,8 @@ impl Scratch {
                 let shared = experts.shared.iter().map(|shared| &shared.expert);
                 let widths = experts.experts.iter().chain(shared).map(|expert| expert.gate_up.width());
                 let (width, used) = (widths.max().unwrap_or(0).div_ceil(2), experts.choice.used);
-                // Logits and the choice; the outputs; buffers of one feed-forward, and of those of the threads. If memory is
-                // pooled, the rows of all chosen experts at once, also quantized.
+                // Logits and the choice; the outputs; buffers of one feed-forward, and of those of the threads. If
+                // memory is pooled, the rows of all chosen experts at once, also quantized.
                 let row = match ops.pools() {
                     true => (2 * hidden + 2 * width + 2 * hidden.max(width)) * used + hidden + 2 * width,
                     false => hidden * used + 6 * hidden + 4 * width,

@@ -8,8 +8,8 @@ use super::tensors::zeroed;
 use crate::base::{Error, Result, reserve};
 use std::ops::Range;
 
-/// The elements that a model keeps of a sequence beside K and V, in f32: the states of recurrent layers, all of one size, and a hidden
-/// state. The default is that of a model that keeps nothing.
+/// The elements that a model keeps of a sequence beside K and V, in f32: the states of recurrent layers, all of one
+/// size, and a hidden state. The default is that of a model that keeps nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateShape {
     pub layers: usize,
@@ -180,9 +180,9 @@ impl States {
         self.layers.get_mut(index).ok_or_else(|| Error::internal(format!("no state of layer {index}")))
     }
 
-    /// Writes the hidden states of the tokens before the batch's to `out`, `[T, hidden]`: zeros at position 0, those of the
-    /// slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots get the
-    /// last ones that are not drafted. The batch has passed `check`.
+    /// Writes the hidden states of the tokens before the batch's to `out`, `[T, hidden]`: zeros at position 0, those of
+    /// the slots for each sequence's first row, and for the others those of the rows before them in `h`. Then the slots
+    /// get the last ones that are not drafted. The batch has passed `check`.
     pub(super) fn shift(
         &mut self,
         h: &[f32],

@@ -24,8 +24,8 @@ pub(super) struct Columns<'a, 'b> {
     pub width: usize,
 }
 
-/// Runs the rows of a span through a tile of its state, with copies for the slots of saves. `place` is the tile in a slot.
-/// `run` runs rows of the span through a tile, and fills as many rows of outputs.
+/// Runs the rows of a span through a tile of its state, with copies for the slots of saves. `place` is the tile in a
+/// slot. `run` runs rows of the span through a tile, and fills as many rows of outputs.
 ///
 /// # Safety
 /// No other thread uses the tile in the span's slots, nor the columns in the span's rows.

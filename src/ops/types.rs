@@ -284,8 +284,8 @@ impl<'a> Attention<'a> {
 }
 
 impl Attention<'_> {
-    /// The positions that a row at `position` sees, also those of `mutual` after it. A window bounds what it sees before
-    /// itself, as in transformers from 5.23 on (it is never shorter than a picture in published models).
+    /// The positions that a row at `position` sees, also those of `mutual` after it. A window bounds what it sees
+    /// before itself, as in transformers from 5.23 on (it is never shorter than a picture in published models).
     pub(super) fn seen(&self, position: usize, mutual: Option<Range<usize>>) -> Seen {
         let first = self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)));
         let last = mutual.filter(|_| self.mutual).map_or(position, |mutual| mutual.end - 1);

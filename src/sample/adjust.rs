@@ -123,8 +123,8 @@ impl Row<'_> {
     }
 }
 
-/// Writes to `repeats[k]`, for each k > 0, how many of the latest tokens also stand before the k latest ones; `at(i)` is
-/// token i from the end. The Z function of the reversed sequence (Gusfield 1997), in linear time.
+/// Writes to `repeats[k]`, for each k > 0, how many of the latest tokens also stand before the k latest ones; `at(i)`
+/// is token i from the end. The Z function of the reversed sequence (Gusfield 1997), in linear time.
 fn repeats(at: &impl Fn(usize) -> u32, repeats: &mut [u32]) {
     // The match with the beginning that reaches furthest.
     let (mut from, mut to) = (0, 0);

@@ -29,7 +29,8 @@ pub enum Filter {
     Xtc,
 }
 
-/// The order of Hugging Face's transformers, as far as it has these filters, except that `Typical` follows `MinP` there.
+/// The order of Hugging Face's transformers, as far as it has these filters, except that `Typical` follows `MinP`
+/// there.
 pub(super) const DEFAULT_ORDER: [Filter; 7] = [
     Filter::Temperature,
     Filter::TopNSigma,

@@ -27,8 +27,8 @@ pub struct Sampler {
     room: Room,
 }
 
-/// Writes the greatest of each `TOP` logits to `greatest`. Returns the most likely token, the lowest id among equals, or
-/// why the logits are no distribution.
+/// Writes the greatest of each `TOP` logits to `greatest`. Returns the most likely token, the lowest id among equals,
+/// or why the logits are no distribution.
 fn argmax(isa: Isa, logits: &[f32], greatest: &mut [f32]) -> std::result::Result<u32, &'static str> {
     let nan = tops(isa, logits, greatest);
     let max = greatest.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -135,8 +135,8 @@ impl Sampler {
     /// `chain_logprobs`, they are those of the distribution that the token is drawn from, or at temperature 0 of the
     /// adjusted logits; tokens that `known.allowed` excludes are at -infinity there.
     ///
-    /// `BadModel` if the logits have NaN or infinity, or nothing but -infinity; `InvalidArgument` if `on_logits` left such
-    /// a row, or the parameters forbid all allowed tokens; `Internal` if the number of logits is not that of the
+    /// `BadModel` if the logits have NaN or infinity, or nothing but -infinity; `InvalidArgument` if `on_logits` left
+    /// such a row, or the parameters forbid all allowed tokens; `Internal` if the number of logits is not that of the
     /// vocabulary, or if more than `longest` tokens are known. Nothing is appended then.
     pub fn sample(
         &mut self,

@@ -207,8 +207,8 @@ impl Scheduler {
         }
     }
 
-    /// Looks for a running sequence of higher rank that computes the next positions of `seq` now. The cache has the first
-    /// `known` blocks of `seq`, which can go on from `found`.
+    /// Looks for a running sequence of higher rank that computes the next positions of `seq` now. The cache has the
+    /// first `known` blocks of `seq`, which can go on from `found`.
     fn find_leader(&mut self, seq: SeqId, known: usize, found: &Found) -> bool {
         let (slot, size) = (&self.slots[seq], self.config.block_size);
         if self.pending.is_empty() || !slot.request.reuse.shared {

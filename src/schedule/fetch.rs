@@ -1,9 +1,9 @@
 //! Prefixes on their way from a lower tier of the cache: a waiting sequence may wait until they are in memory.
 //!
-//! A fetch holds the blocks of the prefix, those that memory has and those that are read, until its sequence is admitted
-//! or leaves. It begins if reading is predicted to take less time than computing, and is given up when computing would
-//! have been done by now: so at worst it doubles the time. It is a guess about time and no promise: whenever blocks are
-//! short, fetches are dropped first.
+//! A fetch holds the blocks of the prefix, those that memory has and those that are read, until its sequence is
+//! admitted or leaves. It begins if reading is predicted to take less time than computing, and is given up when
+//! computing would have been done by now: so at worst it doubles the time. It is a guess about time and no promise:
+//! whenever blocks are short, fetches are dropped first.
 
 use super::scheduler::{TABLE, place};
 use super::slots::fill;
@@ -82,8 +82,8 @@ impl Scheduler {
         self.cache.note_leaving()
     }
 
-    /// Whether `seq` waits for a prefix on its way. It can go on from `found` now, whose blocks are in `table`; these may
-    /// be fewer than memory has.
+    /// Whether `seq` waits for a prefix on its way. It can go on from `found` now, whose blocks are in `table`; these
+    /// may be fewer than memory has.
     pub(super) fn looks_below(
         &mut self,
         seq: SeqId,
@@ -199,8 +199,8 @@ impl Scheduler {
         (full > whole.blocks || part > 0).then_some(Target { full, part, last })
     }
 
-    /// Number of positions of the longest record of block `index` that has at least `least` positions, all of them of the
-    /// sequence.
+    /// Number of positions of the longest record of block `index` that has at least `least` positions, all of them of
+    /// the sequence.
     fn record_below(&self, seq: SeqId, index: usize, least: u32, tokens: &dyn Tokens) -> Option<u32> {
         let size = self.config.block_size;
         let most = size.min(self.slots[seq].len - index as u32 * size);
@@ -237,8 +237,8 @@ impl Scheduler {
         None
     }
 
-    /// Number of leading full blocks, of those that the sequence may take from the cache, in memory or below: memory has
-    /// the first `known`.
+    /// Number of leading full blocks, of those that the sequence may take from the cache, in memory or below: memory
+    /// has the first `known`.
     fn full_below(&self, seq: SeqId, known: usize) -> usize {
         let slot = &self.slots[seq];
         let most = (slot.reusable() / self.config.block_size) as usize;

@@ -5,8 +5,9 @@
 //! sequence with the last rank is preempted: it gives its blocks back, waits again, and later recomputes the positions
 //! that the cache no longer has. So the sequence with the first rank always runs to its end.
 //!
-//! - `order` decides who comes first, `admit` who runs, `fetch` who waits for a prefix from a lower tier of the cache, `prompts` which prompt rows a step has, and `drafts` which drafts
-//!   it verifies, from the rates of `acceptance`. `step_time` predicts how long a step takes.
+//! - `order` decides who comes first, `admit` who runs, `fetch` who waits for a prefix from a lower tier of the cache,
+//!   `prompts` which prompt rows a step has, and `drafts` which drafts it verifies, from the rates of `acceptance`.
+//!   `step_time` predicts how long a step takes.
 //! - Waiting sequences are admitted in order, but one that fits may pass another that does not. The other one takes the
 //!   room back by preemption once it has waited for `PATIENCE_NS`, or at once from a lower priority.
 

@@ -85,7 +85,8 @@ impl Scheduler {
         target as f64 * OF_TARGET
     }
 
-    /// Nanoseconds that other work than `plan` may add to its step, as prompts may; `None` if no sequence decodes in it.
+    /// Nanoseconds that other work than `plan` may add to its step, as prompts may; `None` if no sequence decodes in
+    /// it.
     pub fn time_beside(&self, plan: &Plan) -> Option<f64> {
         let mut decodes = Work::default();
         for entry in plan.entries.iter().filter(|entry| entry.decode) {

@@ -60,8 +60,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The positions of a running sequence that are indexed, and the state after them. In a model with recurrent layers,
-    /// these are the positions up to the deepest known state; none if sessions may hold no states.
+    /// The positions of a running sequence that are indexed, and the state after them. In a model with recurrent
+    /// layers, these are the positions up to the deepest known state; none if sessions may hold no states.
     fn known_state(&mut self, seq: SeqId) -> (Option<u32>, u32) {
         let (size, slot) = (self.config.block_size, &self.slots[seq]);
         let (full, state) = (slot.indexed as usize, slot.recurrent);
@@ -114,8 +114,9 @@ impl Scheduler {
         self.sessions.by_name.insert(name.into(), session);
     }
 
-    /// Creates a session of `contents`, with their `pictures`. `write` fills its blocks one after the other, then `write_state` its state in a
-    /// model with recurrent layers. `MemoryLimit` if other sessions or running sequences leave too few of them.
+    /// Creates a session of `contents`, with their `pictures`. `write` fills its blocks one after the other, then
+    /// `write_state` its state in a model with recurrent layers. `MemoryLimit` if other sessions or running sequences
+    /// leave too few of them.
     pub fn restore_session(
         &mut self,
         name: &str,

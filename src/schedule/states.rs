@@ -41,8 +41,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes a sequence run in steps of its own until it has computed the rows of `entry` again: a pass with them failed,
-    /// and this finds out whether the rows of this sequence were the cause.
+    /// Makes a sequence run in steps of its own until it has computed the rows of `entry` again: a pass with them
+    /// failed, and this finds out whether the rows of this sequence were the cause.
     pub fn isolate(&mut self, entry: &PlanEntry) {
         self.slots[entry.seq].alone_until = entry.start + entry.known();
     }
@@ -83,7 +83,8 @@ impl Scheduler {
         self.cache.cut_to_state(found, table)
     }
 
-    /// Other sequences continue differently after `at` tokens of `seq`: a snapshot at the block's start will serve them.
+    /// Other sequences continue differently after `at` tokens of `seq`: a snapshot at the block's start will serve
+    /// them.
     pub(super) fn branches_at(&mut self, seq: SeqId, at: u32) {
         let at = at - at % self.config.block_size;
         let branches = &mut self.slots[seq].branches;
@@ -94,8 +95,8 @@ impl Scheduler {
         branches[last] = at;
     }
 
-    /// Takes a slot for a sequence that is admitted, which continues from `from`. None may be left only if the model has
-    /// no states.
+    /// Takes a slot for a sequence that is admitted, which continues from `from`. None may be left only if the model
+    /// has no states.
     pub(super) fn begin_state(&mut self, seq: SeqId, from: Option<u32>, plan: &mut Plan) {
         from.into_iter().for_each(|from| self.cache.states.touch(from));
         let Some(slot) = self.cache.states.take() else { return };

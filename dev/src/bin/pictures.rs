@@ -192,7 +192,8 @@ impl<'a> World<'a> {
         let (ended, wait) = mpsc::channel();
         (0..BESIDE).for_each(|_| ended.send(()).expect("the receiver lives"));
         std::thread::scope(|scope| {
-            let (engine, began) = (self.engine, &began);
+            // If listening fails, the thread hears of it: the sender ends here, before the thread is waited for.
+            let (engine, began, ended) = (self.engine, &began, ended);
             scope.spawn(move || {
                 for (n, file) in pictures.iter().enumerate() {
                     if wait.recv().is_err() {

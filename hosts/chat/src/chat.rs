@@ -25,8 +25,8 @@ pub struct Chat {
     pub screen: Screen,
     pub stop: Stop,
     pub conversation: Conversation,
-    /// Pictures for the next message.
-    pub shown: Vec<Picture>,
+    /// Pictures for the next message, with the names of their files.
+    pub shown: Vec<(String, Picture)>,
     /// Answers since the seed was set.
     pub turns: u64,
     /// How the last answer ended.
@@ -65,7 +65,8 @@ impl Chat {
             self.asked = Some(question.clone());
             return self.complete(question);
         }
-        let pictures = std::mem::take(&mut self.shown);
+        let shown = std::mem::take(&mut self.shown);
+        let pictures = shown.iter().map(|(_, picture)| picture.clone()).collect();
         self.conversation.push_with(Message::user(question), pictures);
         let answer = self.reply();
         match &answer {
@@ -73,7 +74,28 @@ impl Chat {
             // Without an answer, drop the question: templates want users and assistants to take turns.
             _ => _ = self.conversation.pop(),
         }
-        answer.map(drop)
+        answer.map(drop).map_err(|failure| self.refused(failure, shown))
+    }
+
+    /// A failure about a picture of the last question names its file, and the question's other pictures stay for the
+    /// next one.
+    fn refused(&mut self, failure: Failure, mut shown: Vec<(String, Picture)>) -> Failure {
+        let earlier = self.conversation.pictures().iter().map(Vec::len).sum();
+        let numbered = match &failure {
+            Failure::Said(line) => line.strip_prefix("picture ").and_then(|rest| rest.split_once(": ")),
+            _ => None,
+        };
+        let of_last = |number: &str| number.parse::<usize>().ok()?.checked_sub(earlier);
+        let found = numbered.and_then(|(number, why)| Some((of_last(number)?, why)));
+        let Some((at, why)) = found.filter(|(at, _)| *at < shown.len()) else { return failure };
+        let (name, _) = shown.remove(at);
+        let kept = match (self.interactive, shown.len()) {
+            (true, 1) => " (the other image is kept for your next message)",
+            (true, 2..) => " (the other images are kept for your next message)",
+            _ => "",
+        };
+        self.shown = shown;
+        Failure::Said(format!("{name}: {why}{kept}"))
     }
 
     /// Replaces the last answer with a new one.
@@ -188,8 +210,8 @@ impl Chat {
             }
             FinishReason::Cancelled => note("(cancelled)"),
             FinishReason::Length if self.interactive => note(format_args!(
-                "(cut after {} tokens; see --max-tokens and --context)",
-                finish.usage.generated_tokens
+                "(cut after {}; see --max-tokens and --context)",
+                bn_hub::counted(finish.usage.generated_tokens.into(), "token")
             )),
             _ => {}
         }

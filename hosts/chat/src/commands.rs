@@ -124,12 +124,11 @@ fn stats(chat: &mut Chat, _: &str) -> Result<Flow> {
             if seconds > 0.0 { f64::from(usage.generated_tokens.saturating_sub(1)) / seconds } else { 0.0 };
         _ = writeln!(
             text,
-            "last turn: {} prompt tokens, {} of them cached, the first token after {:.1} ms; \
-             {} tokens, {rate:.1} per second",
-            usage.prompt_tokens,
+            "last turn: {}, {} of them cached, the first token after {:.1} ms; {}, {rate:.1} per second",
+            bn_hub::counted(usage.prompt_tokens.into(), "prompt token"),
             usage.cached_tokens,
             times.first_token.as_secs_f64() * 1e3,
-            usage.generated_tokens,
+            bn_hub::counted(usage.generated_tokens.into(), "token"),
         );
     }
     let seed = chat.sources.effective().seed.unwrap_or_default();

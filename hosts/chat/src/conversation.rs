@@ -89,8 +89,8 @@ impl Conversation {
         self.messages.pop()
     }
 
-    /// Makes a conversation of these messages with their pictures. The error says why they are none: after a system message, users and
-    /// assistants must take turns.
+    /// Makes a conversation of these messages with their pictures. The error says why they are none: after a system
+    /// message, users and assistants must take turns.
     pub fn of(all: Vec<(Message, Vec<Picture>)>) -> Result<Self, &'static str> {
         let (messages, pictures) = all.into_iter().unzip();
         let all = Self { messages, pictures };

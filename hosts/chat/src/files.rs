@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf, is_separator};
 const NOT_REGULAR: &str = "it is not a regular file";
 const TOO_LARGE: &str = "it is too large";
 
-/// The path that the user wrote, with ~/ replaced by the home folder. Terminals put quotes around a file that is dragged
-/// to them.
+/// The path that the user wrote, with ~/ replaced by the home folder. Terminals put quotes around a file that is
+/// dragged to them.
 pub fn path_of(text: &str) -> PathBuf {
     let inside = |quote| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     let text = ['\'', '"'].into_iter().find_map(inside).unwrap_or(text);

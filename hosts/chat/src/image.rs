@@ -18,7 +18,7 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
     }
     if !chat.model.info().sees {
         return failed(
-            "this model sees no images: it has no mmproj file beside it, and --pictures names none",
+            "this model sees no images: for those, a GGUF file needs an mmproj file beside it or as --pictures FILE",
         );
     }
     if !chat.has_template() {
@@ -30,10 +30,11 @@ pub fn show(chat: &mut Chat, rest: &str) -> Result<()> {
     let picture = Picture::new(read_whole(&path, MOST).map_err(wrong)?);
     let tokens = chat.engine.picture_positions(&picture);
     let tokens = tokens.map_err(|error| wrong(words_of_library(error.message())))?;
-    chat.shown.push(picture);
     if chat.interactive {
-        note(format_args!("({name}: {tokens} tokens, before your next message)"));
+        let tokens = bn_hub::counted(tokens, "token");
+        note(format_args!("({name}: {tokens}, before your next message)"));
     }
+    chat.shown.push((name, picture));
     Ok(())
 }
 

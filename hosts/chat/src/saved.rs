@@ -50,7 +50,8 @@ pub fn save(chat: &mut Chat, rest: &str) -> Result<()> {
             0 => String::new(),
             size => format!("; what was computed of them, {:.1} MiB, in {name}.kv", size as f64 / MIB),
         };
-        note(format_args!("(saved: {} messages in {name}{and_computed})", messages.len()));
+        let messages = bn_hub::counted(messages.len() as u64, "message");
+        note(format_args!("(saved: {messages} in {name}{and_computed})"));
     }
     Ok(())
 }
@@ -98,7 +99,8 @@ pub fn load(chat: &mut Chat, rest: &str) -> Result<()> {
     let whole = load_session(chat, &computed(&path))?;
     if chat.interactive {
         let what_is_left = if whole { "" } else { "; the next answer computes them first" };
-        note(format_args!("({} messages{what_is_left})", chat.conversation.messages().len()));
+        let messages = bn_hub::counted(chat.conversation.messages().len() as u64, "message");
+        note(format_args!("({messages}{what_is_left})"));
     }
     Ok(())
 }

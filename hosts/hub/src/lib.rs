@@ -35,7 +35,7 @@ pub use error::Error;
 pub use naming::fields_as_options;
 pub use outside::{Hosts, Outside};
 pub use printable::{printable, printable_lines};
-pub use progress::{Bar, Progress, bytes};
+pub use progress::{Bar, Progress, bytes, counted};
 pub use settings::Settings;
 pub use sight::beside;
 

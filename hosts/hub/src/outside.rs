@@ -101,8 +101,8 @@ impl Outside {
         Self { hosts, agent: Agent::with_parts(config, DefaultConnector::new(), resolver), may, ports }
     }
 
-    /// The bytes of the file at a URL, `most` at most. It waits up to 20 seconds. Err: why there are none, as the end of a
-    /// sentence.
+    /// The bytes of the file at a URL, `most` at most. It waits up to 20 seconds. Err: why there are none, as the end
+    /// of a sentence.
     pub fn fetch(&self, url: &str, most: u64) -> Result<Vec<u8>, String> {
         let end = Instant::now() + TIME;
         let mut place: Uri = url.parse().map_err(|_| "its URL is none of HTTP".to_owned())?;

@@ -141,7 +141,12 @@ pub fn bytes(count: u64) -> String {
         value /= 1024.0;
         unit = larger;
     }
-    if unit == "bytes" { format!("{count} bytes") } else { format!("{value:.1} {unit}") }
+    if unit == "bytes" { counted(count, "byte") } else { format!("{value:.1} {unit}") }
+}
+
+/// A number of things, of which `one` names a single one.
+pub fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -168,6 +173,11 @@ mod tests {
         let later = line.due(2 << 20, began + Duration::from_secs(100)).unwrap();
         assert!(later.ends_with("2.0 MiB of 3.0 MiB, 10.2 KiB/s, 1:40 left"), "{later}");
         assert!(ProgressLine::new("a", 0, began).due(0, began).unwrap().starts_with("a 100% ["));
+    }
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|n| counted(n, "token")), ["0 tokens", "1 token", "2 tokens"]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub fn beside(model: &Path) -> Result<Option<PathBuf>, String> {
             parts.sort_unstable();
             let (name, parts) = (printable(name), parts.join(", "));
             Err(format!(
-                "{name} sees no images: --pictures says which of {} is its part for that",
+                "{name} sees no images until --pictures names one of these vision parts: {}",
                 printable(&parts)
             ))
         }
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(beside(&path("mmproj-F16.gguf")), Ok(None));
         assert_eq!(beside(folder.path()), Ok(None));
         fs::write(path("mmproj-F32.gguf"), "").unwrap();
-        let why = "m-Q8_0.gguf sees no images: --pictures says which of mmproj-F16.gguf, mmproj-F32.gguf is its part \
-                   for that";
+        let why = "m-Q8_0.gguf sees no images until --pictures names one of these vision parts: \
+                   mmproj-F16.gguf, mmproj-F32.gguf";
         assert_eq!(beside(&model), Err(why.to_owned()));
     }
 }

@@ -91,6 +91,25 @@ impl Failure {
         self
     }
 
+    /// Names what the failure is about by its path in the client's body.
+    pub fn at(mut self, path: &str) -> Self {
+        self.message = format!("'{path}': {}", self.message);
+        self
+    }
+
+    /// Names a picture by its path in the client's body, where the library's words have its number among all.
+    pub fn with_places(mut self, places: &[String]) -> Self {
+        const NUMBERED: &str = "picture ";
+        let numbered = self.message.split_once(NUMBERED).and_then(|(before, rest)| {
+            let (number, why) = rest.split_once(": ")?;
+            Some((before, places.get(number.parse::<usize>().ok()?)?, why))
+        });
+        if let Some((before, at, why)) = numbered {
+            self.message = format!("{before}'{at}': {why}");
+        }
+        self
+    }
+
     /// The failure of a request in a list after `count` others, with its index corrected.
     pub fn behind(mut self, count: usize) -> Self {
         const FRONT: &str = "request ";
@@ -171,6 +190,22 @@ pub fn too_large(most: usize) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_picture_is_named_as_the_body_does() {
+        let places = ["messages[0].content[1]", "messages[2].content[0]"].map(str::to_owned);
+        for (message, named) in [
+            ("picture 1: it is damaged", "'messages[2].content[0]': it is damaged"),
+            (
+                "request 3: picture 0: the picture 1: x",
+                "request 3: 'messages[0].content[1]': the picture 1: x",
+            ),
+            ("picture 2: it is damaged", "picture 2: it is damaged"),
+            ("a picture of 0x1 pixels: it is empty", "a picture of 0x1 pixels: it is empty"),
+        ] {
+            assert_eq!(Failure::invalid(message).with_places(&places).message, named);
+        }
+    }
 
     #[test]
     fn a_prompt_that_is_too_long_is_told_in_the_words_that_clients_know() {

@@ -26,7 +26,8 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Requests made of a body of `bytes` bytes, for a queue of `queue` places. `parts`: they may be submitted in parts.
+    /// Requests made of a body of `bytes` bytes, for a queue of `queue` places. `parts`: they may be submitted in
+    /// parts.
     pub fn new(requests: Vec<bn::Request>, parts: bool, queue: usize, bytes: usize) -> Self {
         let all = requests.len();
         // More than the queue holds leave room in it for other requests.

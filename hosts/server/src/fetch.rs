@@ -55,8 +55,8 @@ impl Fetcher {
     }
 }
 
-/// Puts pictures in the place of their URLs, and returns the bytes of them all, at most `most`. Without a fetcher, or for a
-/// model that sees none, they stay.
+/// Puts pictures in the place of their URLs, and returns the bytes of them all, at most `most`. Without a fetcher, or
+/// for a model that sees none, they stay.
 pub async fn pictures(
     fetcher: Option<&Fetcher>,
     lease: &mut Lease,

@@ -110,6 +110,6 @@ class Images(unittest.TestCase):
                 return server.process.communicate(timeout=60)[1]
 
             for more, said in [({}, True), ({"pictures": "none"}, False)]:
-                self.assertEqual("--pictures says which of mmproj-F16.gguf, mmproj-F32.gguf" in log(**more), said)
+                self.assertEqual("--pictures names one of these vision parts: mmproj-F16.gguf, mmproj-F32.gguf" in log(**more), said)
             os.remove(os.path.join(folder, "mmproj-F32.gguf"))
             self.assertIn("images are not seen: --pictures: ", log())  # it is empty

@@ -106,8 +106,19 @@ class Seeing(unittest.TestCase):
         self.assertGreater(data["usage"]["input_tokens"], without)
 
     def test_what_cannot_be_read_is_told(self):
-        body = {"messages": [user(text("a"), image_url("data:image/png;base64,iVBORw0KGgo="))]}
-        self.refused("/v1/chat/completions", body, "picture 0: ")
+        damaged = bytearray(PICTURE)
+        damaged[len(damaged) // 2] ^= 255  # which only the decoder finds
+        said = {"role": "assistant", "content": "a"}
+        for data in ("iVBORw0KGgo=", base64.b64encode(damaged).decode()):
+            url = "data:image/png;base64," + data
+            asked = [user(image_url(), text("a"), image_url(url)), said, user(image_url(), text("b"))]
+            for stream in (False, True):
+                body = {"messages": asked, "stream": stream}
+                self.refused("/v1/chat/completions", body, "'messages[0].content[2]': the picture is damaged")
+            asked = [user(text("a"), image(data)), said, user(text("b"))]
+            body = {"model": "see", "max_tokens": 4, "messages": asked}
+            self.refused("/v1/messages", body, "'messages[0].content[1]': the picture is damaged")
+        self.refused("/tokenize", {"messages": [user(image_url("data:;base64,iVBORw0KGgo="))]}, "'messages[0].content[0]': the picture")
         for url, words in [("data:image/png;base64,?", "'messages[0].content[1]' is not base64"), ("x", "must be a data URL"),
                            ("https://a.example/x", "cannot be fetched: its host is not one of"), ("http://localhost:1/x", "its port is neither 80 nor 443"),
                            ("http://127.0.0.1/x", "its address is not public"), ("http://localhost/x", "its address is not public")]:

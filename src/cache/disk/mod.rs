@@ -1,8 +1,9 @@
 //! The prefix cache's tier on disk: blocks and states that left memory, each in a file of its own.
 //!
 //! Files are found by the keys of the prefix index, and read only as what they are wanted for: a record names its scope
-//! (the model, the types and the layout), its salt, its parent's key and its contents, and has a checksum. So a damaged,
-//! foreign or old file is a miss. The files may be in the machine's memory instead, for devices. One thread reads and writes; engine threads order and collect.
+//! (the model, the types and the layout), its salt, its parent's key and its contents, and has a checksum. So a
+//! damaged, foreign or old file is a miss. The files may be in the machine's memory instead, for devices. One thread
+//! reads and writes; engine threads order and collect.
 
 mod folder;
 mod host;

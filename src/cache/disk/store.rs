@@ -220,8 +220,8 @@ impl Store {
         state.index.has(name) || state.writes.iter().any(|(other, _)| *other == name)
     }
 
-    /// Queues a record to be written; `payload` appends the bytes of the unit. Does nothing if the record is known. If the
-    /// queue is full, waits for room if `wait`, else drops the record.
+    /// Queues a record to be written; `payload` appends the bytes of the unit. Does nothing if the record is known. If
+    /// the queue is full, waits for room if `wait`, else drops the record.
     pub fn put(
         &self,
         place: &Place,

@@ -169,8 +169,8 @@ fn names(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Patterns of few names become these names, and with patterns of all names there are no others: otherwise a comma could
-/// come where no key can follow.
+/// Patterns of few names become these names, and with patterns of all names there are no others: otherwise a comma
+/// could come where no key can follow.
 fn listed(rewriter: &mut Rewriter, fields: &mut Fields) -> Result<(), Refusal> {
     let Some(Value::Object(mut patterns)) = fields.shift_remove("patternProperties") else { return Ok(()) };
     // llguidance counts keys only if all listed ones are required.

@@ -107,8 +107,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees what the tower holds of a picture that no request of this engine thread has. Another replica may hold it for
-    /// its own, or as this one does, so holders are not counted.
+    /// Frees what the tower holds of a picture that no request of this engine thread has. Another replica may hold it
+    /// for its own, or as this one does, so holders are not counted.
     pub(super) fn look_away(&mut self) {
         let Self { looking, sequences, .. } = self;
         let has = |picture: &Arc<Picture>| {

@@ -1,10 +1,11 @@
 //! A session as bytes: its tokens and their K and V, bound to the model that computed them.
 //!
 //! All numbers are little-endian: [`MAGIC`], then u32 the version, u64 the model's fingerprint, u32 the kind of
-//! KV, u32 tokens per block, u64 bytes per block, u64 bytes of a state, u64 the salt, u64 the number of tokens, u64 what
-//! has made the vectors of pictures (0 without any), u64 the number of their spans, the tokens as u32 (0 for a vector),
-//! the spans (u32 the position, u32 the number of vectors, u32 the index of the first in the picture, 32 bytes of the
-//! picture's digest), the blocks one after the other, the state of recurrent layers, and XXH64 (seed 0) of all that.
+//! KV, u32 tokens per block, u64 bytes per block, u64 bytes of a state, u64 the salt, u64 the number of tokens, u64
+//! what has made the vectors of pictures (0 without any), u64 the number of their spans, the tokens as u32 (0 for a
+//! vector), the spans (u32 the position, u32 the number of vectors, u32 the index of the first in the picture, 32 bytes
+//! of the picture's digest), the blocks one after the other, the state of recurrent layers, and XXH64 (seed 0) of all
+//! that.
 
 use crate::base::{Error, Result, reserve};
 use crate::cache::{ContentId, Digest, PictureSpan};

@@ -25,7 +25,8 @@ impl Core {
         result
     }
 
-    /// Each sequence writes to blocks and to a state of its own. The K and V that they read and the results have no meaning.
+    /// Each sequence writes to blocks and to a state of its own. The K and V that they read and the results have no
+    /// meaning.
     fn warm_in(&mut self, blocks: &[u32], config: &EngineConfig, max_sequence: usize) -> Result<()> {
         let KvLayout { block_size: size, blocks: total, .. } = self.memory.layout().kv;
         let spare = blocks.len().checked_sub(1);

@@ -37,8 +37,8 @@ pub(crate) fn sequence_length(asked: u32, context_length: usize) -> Result<usize
     }
 }
 
-/// Sets `max_batch_tokens` if the host did not: an encoder's step holds a text of `max_sequence` tokens, or of as many as
-/// there is memory for by `fits`.
+/// Sets `max_batch_tokens` if the host did not: an encoder's step holds a text of `max_sequence` tokens, or of as many
+/// as there is memory for by `fits`.
 pub(crate) fn set_batch_tokens(
     config: &mut EngineConfig,
     facts: &Facts,

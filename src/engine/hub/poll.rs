@@ -164,15 +164,15 @@ impl<E: Merge, C: Cargo, R: Readable> Hub<E, C, R> {
         result
     }
 
-    /// Marks a caller who submits a request and then waits for it: until the value is dropped, `destroy` waits and forgets
-    /// no event.
+    /// Marks a caller who submits a request and then waits for it: until the value is dropped, `destroy` waits and
+    /// forgets no event.
     pub fn stay(&self) -> Stay<'_, E, C, R> {
         drop(self.enter());
         Stay(self)
     }
 
-    /// Runs the delivery thread: passes each event for any poller to `sink`, with no lock held, until there will never be
-    /// another event. The last event of a request releases it.
+    /// Runs the delivery thread: passes each event for any poller to `sink`, with no lock held, until there will never
+    /// be another event. The last event of a request releases it.
     pub fn deliver(&self, sink: &mut dyn FnMut(&E)) {
         let mut events = Vec::new();
         while self.take(&mut events) {

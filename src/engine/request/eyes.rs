@@ -143,8 +143,8 @@ fn random_key() -> [u64; 2] {
     [0; 2].map(|_: u64| RandomState::new().build_hasher().finish())
 }
 
-/// The key of the file in the folder of prefixes on disk, which is made if there is none. Without one, prefixes with pictures
-/// are not found by later processes.
+/// The key of the file in the folder of prefixes on disk, which is made if there is none. Without one, prefixes with
+/// pictures are not found by later processes.
 fn kept_key(folder: &Path) -> Option<[u64; 2]> {
     let path = folder.join(KEY_FILE);
     let read = || {

@@ -93,8 +93,8 @@ pub(crate) struct Pictures {
 }
 
 impl Pictures {
-    /// Gives vectors their positions: `ids` have `soft` for each piece of vectors, or with `spread`, which tokenizes texts,
-    /// `placeholder` for each picture. `InvalidArgument` if there are fewer or more.
+    /// Gives vectors their positions: `ids` have `soft` for each piece of vectors, or with `spread`, which tokenizes
+    /// texts, `placeholder` for each picture. `InvalidArgument` if there are fewer or more.
     pub(crate) fn place(
         ids: &[u32],
         tokens: PictureTokens,
@@ -164,8 +164,8 @@ impl Pictures {
         self.spans.last().map_or(0, Span::end)
     }
 
-    /// Checks that a step has the rows of logits of what runs in one: at most `most`, where rows from position `from` on
-    /// give logits.
+    /// Checks that a step has the rows of logits of what runs in one: at most `most`, where rows from position `from`
+    /// on give logits.
     pub(crate) fn check_logits(&self, from: u32, most: usize) -> Result<()> {
         let wanted = |span: &Span| span.end().saturating_sub(span.at.max(from)) as usize;
         let wanted = self.spans.iter().map(wanted).max().unwrap_or(0);

@@ -77,8 +77,8 @@ impl ToolCalls {
         room
     }
 
-    /// Appends `part`, whose arguments are those of the last call if it is a part of that one. Returns false if memory is
-    /// refused.
+    /// Appends `part`, whose arguments are those of the last call if it is a part of that one. Returns false if memory
+    /// is refused.
     pub fn add(&mut self, part: CallText) -> bool {
         let (Some(last), Some(view)) = (self.texts.last_mut(), self.views.last_mut()) else {
             return self.push(part);

@@ -14,8 +14,8 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use xxhash_rust::xxh64::xxh64;
 
-/// The token that stands for a picture in a prompt that has pictures. In others it is a token like any, and requests that
-/// draw at random generate it.
+/// The token that stands for a picture in a prompt that has pictures. In others it is a token like any, and requests
+/// that draw at random generate it.
 pub const PLACE: u32 = 60;
 /// In the host's own prompts, the number of a picture follows here.
 pub const FIRST: u32 = 1000;

@@ -155,8 +155,8 @@ impl<'a> Paged<'a> {
     }
 }
 
-/// Stores `row`, which `turn` has rotated, as position `at` (of 16) of a tile. A NaN makes its element NaN; in types with
-/// scales, a value that is not finite makes its whole group NaN.
+/// Stores `row`, which `turn` has rotated, as position `at` (of 16) of a tile. A NaN makes its element NaN; in types
+/// with scales, a value that is not finite makes its whole group NaN.
 pub fn store(isa: Isa, kind: KvType, half: Half, tile: &mut [u8], at: usize, row: &[f32]) {
     let head_dim = row.len();
     let (values, scales) = tile.split_at_mut(kind.tile_parts(head_dim)[0]);

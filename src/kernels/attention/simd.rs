@@ -239,15 +239,16 @@ impl<'a> Span<'a> {
     ) -> usize {
         for t in self.tiles.clone() {
             for at in (0..TILE).step_by(T) {
-                // SAFETY: a tile of the span has 16 rows of `dim`; the caller has N heads and room for N lines of scores.
+                // SAFETY: a tile of the span has 16 rows of `dim`; the caller has N heads and room for N lines of
+                // scores.
                 unsafe { self.row_dots::<L, E, N, T>(q, t, at, scores.add(t * TILE + at)) };
             }
         }
         N
     }
 
-    /// Computes the scores of all tiles for `N` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`, `T` tiles at a
-    /// time. Returns N.
+    /// Computes the scores of all tiles for `N` heads, `STRIDE` apart in `q` and `SPAN` apart in `scores`, `T` tiles at
+    /// a time. Returns N.
     #[inline(always)]
     unsafe fn scores<L: Lanes, E: Stored, const N: usize, const T: usize>(
         &self,

@@ -213,8 +213,8 @@ fn rows_together_have_the_bits_of_rows_alone() {
                 kv.sinks = (0..heads).map(|head| head as f32 - 1.0).collect();
             }
             let context = kv.context(0);
-            // These cover single rows in pieces, and rows that begin within the first piece and after it. In the last two
-            // cases all rows, or some, see later positions.
+            // These cover single rows in pieces, and rows that begin within the first piece and after it. In the last
+            // two cases all rows, or some, see later positions.
             for (rows, from, window, until) in [
                 (1, 590, 2000, 0),
                 (4, 254, 300, 0),

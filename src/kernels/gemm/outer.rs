@@ -55,7 +55,8 @@ const fn is_wide<L: Lanes>() -> bool {
     L::Register::WIDTH == LANES
 }
 
-/// Rows of factors (the activations of a product), `PITCH` floats apart, and a strip with a row for each factor of a row.
+/// Rows of factors (the activations of a product), `PITCH` floats apart, and a strip with a row for each factor of a
+/// row.
 #[derive(Clone, Copy)]
 pub(crate) struct Operands<'a> {
     pub factors: &'a [f32],
@@ -64,9 +65,9 @@ pub(crate) struct Operands<'a> {
 }
 
 impl Operands<'_> {
-    /// Computes the products of the first `rows` rows of a tile with all columns of the strip. They are added to `sums`,
-    /// whose rows are `stride` floats apart, or replace them if the sums begin here. Further rows of a tile may be read
-    /// and written too.
+    /// Computes the products of the first `rows` rows of a tile with all columns of the strip. They are added to
+    /// `sums`, whose rows are `stride` floats apart, or replace them if the sums begin here. Further rows of a tile may
+    /// be read and written too.
     ///
     /// # Safety
     /// `L`'s instructions are available.

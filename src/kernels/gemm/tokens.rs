@@ -100,8 +100,9 @@ pub type Task<'a> = driver::Task<'a, Tokens<'a>>;
 ///
 /// `out` is `[x.rows.len(), stride]`. All matrices are ternary, or all are int8, and `padded` of their columns is
 /// `x.cols`. No activation may be -128; `quantize_row` never produces it. The integer dot products are exact.
-/// I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ1_0 and TQ2_0 add `block dot * block scale` block
-/// by block in f32, and then divide by the activation scale; int8 gives `dot * (weight scale * (1 / activation scale))`.
+/// I2_S and `Ternary` give `dot * (weight scale / activation scale)`; TQ1_0 and TQ2_0 add `block dot * block scale`
+/// block by block in f32, and then divide by the activation scale; int8 gives `dot * (weight scale * (1 / activation
+/// scale))`.
 pub fn matmul(pool: &Pool, isa: Isa, x: &Activations, parts: &[Part], stride: usize, out: &mut [f32]) {
     let tokens = x.rows.len();
     assert_eq!(x.values.len(), tokens * x.cols, "activations are [tokens, cols]");

@@ -1,5 +1,5 @@
-//! Weights that other tools have quantized: integers with a scale and a zero for each group of columns, and floats of one
-//! byte. They become blocks of 32 columns with an f16 scale.
+//! Weights that other tools have quantized: integers with a scale and a zero for each group of columns, and floats of
+//! one byte. They become blocks of 32 columns with an f16 scale.
 
 use super::requantize::{largest, q8_0};
 use super::{pack_rows, zeroed};
@@ -62,8 +62,8 @@ impl Codes<'_> {
 /// - 4 bits become Q4_0 if each zero is 8, otherwise Q4_1, whose minimum `-zero * scale` is rounded to f16 too;
 /// - 8 bits become Q8_0 if each zero is 128.
 ///
-/// Others are rounded to Q8_0: groups that do not consist of whole blocks, and 8 bits with other zeros. `Unsupported` if
-/// the rows are no multiple of 32 columns; `BadModel` for a scale that is not finite, or too large.
+/// Others are rounded to Q8_0: groups that do not consist of whole blocks, and 8 bits with other zeros. `Unsupported`
+/// if the rows are no multiple of 32 columns; `BadModel` for a scale that is not finite, or too large.
 pub fn pack(pool: &Pool, rows: usize, cols: usize, codes: &Codes) -> Result<Matrix> {
     let size = if let Groups::Of(group) = codes.groups { cols.div_ceil(group.max(1)) } else { codes.count };
     assert!(

@@ -194,8 +194,8 @@ pub fn by_tasks(
     failed.into_inner().map_or(Ok(()), Err)
 }
 
-/// Makes a matrix of the type `to`, whose rows `each` writes as in `for_rows`. `Unsupported` if the type cannot hold the
-/// shape.
+/// Makes a matrix of the type `to`, whose rows `each` writes as in `for_rows`. `Unsupported` if the type cannot hold
+/// the shape.
 fn pack_rows<S: Copy + Default>(
     pool: &Pool,
     to: DType,
@@ -300,8 +300,8 @@ fn iq2_bn_codes(source: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Converts blocks in base 3, of that LEN (see `thirds`), and their f16 scales. `pack` writes a block from its codes and
-/// its scale, which is kept.
+/// Converts blocks in base 3, of that LEN (see `thirds`), and their f16 scales. `pack` writes a block from its codes
+/// and its scale, which is kept.
 fn from_base_3<const LEN: usize>(
     pool: &Pool,
     m: &Matrix,

@@ -4,8 +4,8 @@ use crate::kernels::Isa;
 use crate::kernels::rows::elementwise::logistic;
 use crate::kernels::simd::dispatch::by_isa;
 
-/// `out = sum over t of taps[t] * weights[t]`, for the channels of all slices. The taps are the inputs of the last tokens,
-/// the oldest first.
+/// `out = sum over t of taps[t] * weights[t]`, for the channels of all slices. The taps are the inputs of the last
+/// tokens, the oldest first.
 pub fn sum<'a>(isa: Isa, taps: impl Iterator<Item = (&'a [f32], &'a [f32])>, out: &mut [f32]) {
     out.fill(0.0);
     taps.for_each(|(tap, weights)| add_of(isa, out, tap, weights));

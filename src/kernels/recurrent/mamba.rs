@@ -7,8 +7,8 @@
 //! S = d S + b (t x)ᵀ;  y = Sᵀ c + D x
 //! ```
 //!
-//! The columns of S do not depend on each other, so the state is stored in tiles, as that of the gated delta rule is. Prefill
-//! and decode run the same operations in the same order, so a chunk gives the bits of its tokens one by one.
+//! The columns of S do not depend on each other, so the state is stored in tiles, as that of the gated delta rule is.
+//! Prefill and decode run the same operations in the same order, so a chunk gives the bits of its tokens one by one.
 
 use super::tile::{Inputs, PARTS, TileRow, part_of, update};
 use crate::kernels::simd::dispatch::by_isa;

@@ -24,7 +24,8 @@ const INVERSE: [f64; EXP_TERMS] = {
     all
 };
 
-/// ln(1 + e^x), computed in f64 as max(x, 0) + ln(1 + e^-|x|), with an error of 1e-13 before it is rounded. NaN for NaN.
+/// ln(1 + e^x), computed in f64 as max(x, 0) + ln(1 + e^-|x|), with an error of 1e-13 before it is rounded. NaN for
+/// NaN.
 pub fn softplus(x: f32) -> f32 {
     if x > LINEAR || x.is_nan() {
         return x;

@@ -156,8 +156,9 @@ macro_rules! as_within {
 #[cfg(target_arch = "x86_64")]
 pub(super) use as_within;
 
-/// Trit `n` of a byte: a digit, 0 to 2, of a number of five digits in base 3. The byte is 256/243 of the number, rounded
-/// up, and trit 0 is the highest digit. Other bytes stand for the number below them, so every byte is some trits.
+/// Trit `n` of a byte: a digit, 0 to 2, of a number of five digits in base 3. The byte is 256/243 of the number,
+/// rounded up, and trit 0 is the highest digit. Other bytes stand for the number below them, so every byte is some
+/// trits.
 pub(in crate::kernels) const fn trit(byte: u8, n: usize) -> u8 {
     ((byte.wrapping_mul(POWERS[n]) as u16 * 3) >> 8) as u8
 }

@@ -1,9 +1,9 @@
 //! Dispatch from an instruction set, chosen at run time, to code that is compiled for it.
 
-/// Defines `fn name(isa, args..)`. Given a kernel with a family (`lanes` or `ints`) it runs `kernel::<S>(args..)`, where
-/// S is the family's type for the first listed set that `isa` has. For the scalar set it runs `scalar(args..)`, or the
-/// kernel itself if that is `Scalar`; without a `scalar`, callers must not pass such a set. Given a kernel alone it
-/// compiles the kernel for each set; this is for loops over elements whose order is free. The kernel and all that it
+/// Defines `fn name(isa, args..)`. Given a kernel with a family (`lanes` or `ints`) it runs `kernel::<S>(args..)`,
+/// where S is the family's type for the first listed set that `isa` has. For the scalar set it runs `scalar(args..)`,
+/// or the kernel itself if that is `Scalar`; without a `scalar`, callers must not pass such a set. Given a kernel alone
+/// it compiles the kernel for each set; this is for loops over elements whose order is free. The kernel and all that it
 /// calls must be `inline(always)`: that is how they get the instructions.
 ///
 /// A kernel of `ints` that looks up bytes says `tables if` some condition: then it is compiled for VBMI too.

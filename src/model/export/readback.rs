@@ -1,5 +1,5 @@
-//! Reads a file back before it gets its name, and compares what it says with the configuration it was made of. A key that
-//! GGUF lacks, or that the reader takes for something else, would change the model in silence.
+//! Reads a file back before it gets its name, and compares what it says with the configuration it was made of. A key
+//! that GGUF lacks, or that the reader takes for something else, would change the model in silence.
 
 use crate::base::{Error, Result};
 use crate::formats::gguf::Gguf;
@@ -13,8 +13,8 @@ use std::path::Path;
 /// Largest relative difference of numbers that a file has in another form, such as YaRN's factor on cos and sin.
 const ROUNDING: f32 = 1e-6;
 
-/// Compares the file at `path` with `config`, of the checkpoint `what`. `Unsupported`, naming the field and both values,
-/// if they differ.
+/// Compares the file at `path` with `config`, of the checkpoint `what`. `Unsupported`, naming the field and both
+/// values, if they differ.
 pub(super) fn check(path: &Path, config: &DecoderConfig, what: &str) -> Result<()> {
     let name = path.to_str().ok_or_else(|| Error::invalid(format!("{} is no Unicode", path.display())))?;
     let file = Gguf::open(name)?;
@@ -33,8 +33,8 @@ fn compare(of: &DecoderConfig, file: &DecoderConfig, factors: Option<&[f32]>, wh
         ($($field:ident),*) => { $( same.value(stringify!($field), &of.$field, &file.$field)?; )* };
     }
     same.family(of.family, file.family)?;
-    // All fields but names, those that are refused before (`limits`), and what is written in the file's own order or form:
-    // rows, norms' offsets, blocks behind the layers.
+    // All fields but names, those that are refused before (`limits`), and what is written in the file's own order or
+    // form: rows, norms' offsets, blocks behind the layers.
     equal!(vocab_size, context_length, layers, hidden, ffn, experts, latent, layer_inputs, rms_eps);
     equal!(
         activation,

@@ -1,6 +1,6 @@
-//! DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437) and GLM-4.7-Flash, which has V3's layers: latent attention,
-//! and shared experts beside those that the router chooses. In GGUF all have one architecture, whose files say which router
-//! they have.
+//! DeepSeek-V2 (arXiv 2405.04434), DeepSeek-V3 (arXiv 2412.19437) and GLM-4.7-Flash, which has V3's layers: latent
+//! attention, and shared experts beside those that the router chooses. In GGUF all have one architecture, whose files
+//! say which router they have.
 
 use super::{BASE, Defaults, ExpertDefaults, Family, GroupDefaults, KvHeads, PRE_NORMS, SharedExpert};
 use crate::ops::{Gate, RopeStyle};

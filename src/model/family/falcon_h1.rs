@@ -1,5 +1,5 @@
-//! Falcon-H1 (arXiv 2507.22448): Mamba-2 beside attention in every layer, and factors on many parts, which GGUF files have in
-//! their weights.
+//! Falcon-H1 (arXiv 2507.22448): Mamba-2 beside attention in every layer, and factors on many parts, which GGUF files
+//! have in their weights.
 
 use super::llama::LLAMA;
 use super::{BASE, Defaults, Factor, Family, ONE, Scales};

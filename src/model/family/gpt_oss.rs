@@ -1,6 +1,6 @@
 //! gpt-oss (OpenAI, arXiv 2508.10925): attention with sinks, in every second layer all of the context; experts with
-//! biases and a gate of their own. The weights of the chosen experts are the softmax of their logits, which is their part
-//! of that of all.
+//! biases and a gate of their own. The weights of the chosen experts are the softmax of their logits, which is their
+//! part of that of all.
 
 use super::{ATTENTION_BIASES, BASE, Bias, Biases, Defaults, ExpertDefaults, Family, Rotation, Windows};
 use crate::ops::Activation;

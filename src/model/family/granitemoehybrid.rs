@@ -1,5 +1,5 @@
-//! Granite 4: Mamba-2 with layers of attention between them, or attention alone; with experts beside a feed-forward of all
-//! rows, or with that alone. Most do not rotate.
+//! Granite 4: Mamba-2 with layers of attention between them, or attention alone; with experts beside a feed-forward of
+//! all rows, or with that alone. Most do not rotate.
 
 use super::granite::GRANITE;
 use super::granitemoe::GRANITEMOE;

@@ -1,5 +1,5 @@
-//! LFM3 (Liquid AI): LFM2's short convolutions, with windows in half of the layers of attention, a gate of each head, and
-//! norms on both sides of each part.
+//! LFM3 (Liquid AI): LFM2's short convolutions, with windows in half of the layers of attention, a gate of each head,
+//! and norms on both sides of each part.
 
 use super::lfm2::LFM2;
 use super::{Defaults, Family, K_NORM, Q_NORM, Rotation, Windows};

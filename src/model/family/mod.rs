@@ -100,7 +100,8 @@ pub struct Family {
     pub gguf: &'static [&'static str],
     /// `model_type` of `config.json`. `None`: recognized otherwise.
     pub hf: Option<&'static str>,
-    /// Values of `model_type` in a `config.json` with this family in its `text_config`, beside parts for pictures and sounds.
+    /// Values of `model_type` in a `config.json` with this family in its `text_config`, beside parts for pictures and
+    /// sounds.
     pub hf_whole: &'static [&'static str],
     /// How the names of those parts' tensors begin.
     pub towers: &'static [&'static str],
@@ -138,8 +139,8 @@ pub struct Family {
     pub(crate) recurrent: Option<&'static dyn Recurrent>,
     /// Hugging Face's files may have factors on many parts. GGUF's converter multiplies the weights by them.
     pub multipliers: bool,
-    /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input for
-    /// each layer. V heads are normed without weights.
+    /// Layers without a window have heads of their own, and the last layers may share K and V; rows may have an input
+    /// for each layer. V heads are normed without weights.
     pub global_heads: bool,
     /// Files may have a factor for the residual after each layer.
     pub layer_scales: bool,
@@ -176,8 +177,8 @@ pub struct Family {
     pub gguf_rope: RopeStyle,
     /// Every `n`th layer does not rotate, unless a `config.json` lists those that do (`no_rope_layers`).
     pub still: Option<usize>,
-    /// GGUF files say whether any layer rotates, by `rope.scaling.finetuned`; folders of a family with recurrent layers by
-    /// `position_embedding_type`.
+    /// GGUF files say whether any layer rotates, by `rope.scaling.finetuned`; folders of a family with recurrent layers
+    /// by `position_embedding_type`.
     pub may_stand_still: bool,
     pub defaults: Defaults,
 }
@@ -448,8 +449,8 @@ pub struct ExpertDefaults {
     pub beside: bool,
     /// The router and each product of an expert have a bias.
     pub biases: bool,
-    /// Hugging Face's files have all experts of a layer in one tensor, its rows and columns exchanged, and gate and up in
-    /// turns (`hf/interleaved.rs`).
+    /// Hugging Face's files have all experts of a layer in one tensor, its rows and columns exchanged, and gate and up
+    /// in turns (`hf/interleaved.rs`).
     pub interleaved: bool,
     /// How the names of the experts begin in Hugging Face's files, and their gate, up and down.
     pub inside: &'static str,

@@ -5,7 +5,7 @@
 pub enum Mutual {
     Never,
     All,
-    /// Those with a window, if `use_bidirectional_attention` of a `config.json` says `vision`; in GGUF, which lacks it, if
-    /// layers have no inputs of their own: published models have one or the other.
+    /// Those with a window, if `use_bidirectional_attention` of a `config.json` says `vision`; in GGUF, which lacks it,
+    /// if layers have no inputs of their own: published models have one or the other.
     Windowed,
 }

@@ -1,5 +1,5 @@
-//! Latent attention in GGUF files. Old ones have the sizes of heads as others do; newer ones have those of the latent there,
-//! and the heads' under keys of their own.
+//! Latent attention in GGUF files. Old ones have the sizes of heads as others do; newer ones have those of the latent
+//! there, and the heads' under keys of their own.
 
 use super::Keys;
 use super::rope::LOG_MULTIPLIER;

@@ -1,5 +1,5 @@
-//! How layers of a GGUF file differ: heads of layers without a window, shared K and V, widths of feed-forwards, and inputs
-//! of single layers.
+//! How layers of a GGUF file differ: heads of layers without a window, shared K and V, widths of feed-forwards, and
+//! inputs of single layers.
 
 use super::Keys;
 use crate::base::Result;
@@ -59,8 +59,8 @@ impl Keys<'_> {
         Ok(Some(AttentionShape { kv_heads, head_dim, keys_are_values, ..windowed.clone() }))
     }
 
-    /// The width of feed-forwards, of the first of several; `blocks` get those of layers that differ. Files need not say
-    /// it if no layer is dense.
+    /// The width of feed-forwards, of the first of several; `blocks` get those of layers that differ. Files need not
+    /// say it if no layer is dense.
     pub(super) fn feed_forwards(
         &self,
         experts: Option<&ExpertsConfig>,

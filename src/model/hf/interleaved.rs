@@ -1,6 +1,6 @@
 //! Experts as gpt-oss's folders have them. All of a layer are in one tensor, gate and up in turns: floats with rows and
-//! columns exchanged, or blocks of MXFP4, in which they are not. A block has 32 codes of 4 bits, two neighbors to a byte, and
-//! its scale, an exponent, in another tensor.
+//! columns exchanged, or blocks of MXFP4, in which they are not. A block has 32 codes of 4 bits, two neighbors to a
+//! byte, and its scale, an exponent, in another tensor.
 
 use super::folder::HfFolder;
 use super::names::SCALES;

@@ -4,7 +4,8 @@ use super::fields::Fields;
 use crate::base::Result;
 use crate::ops::Activation;
 
-/// Factors on parts of a layer. The residual is kept divided by that of attention's output, so that its updates need none.
+/// Factors on parts of a layer. The residual is kept divided by that of attention's output, so that its updates need
+/// none.
 pub(crate) struct Multipliers {
     /// On attention's output.
     pub attention: f32,

@@ -15,8 +15,8 @@ const CONFIG: &str = "adapter_config.json";
 const TENSORS: &str = "adapter_model.safetensors";
 const HEAD: &str = "lm_head";
 
-/// Initializations that leave the base model as it is. With others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) PEFT subtracts the
-/// first update from its weights whenever it loads the adapter.
+/// Initializations that leave the base model as it is. With others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) PEFT subtracts
+/// the first update from its weights whenever it loads the adapter.
 const INITS: &[&str] = &["eva", "gaussian", "mica", "orthogonal"];
 
 /// Limits of `alpha_pattern`, whose expressions are untrusted.
@@ -66,8 +66,8 @@ pub(crate) fn read(folder: &Folder) -> Result<AdapterFile> {
     Ok(AdapterFile { what: folder.what().to_owned(), architecture: None, rope: None, parts })
 }
 
-/// Fails with `Unsupported` for a tensor that is neither a B with a matching A nor the base model's own head, which PEFT
-/// saves beside the update of it.
+/// Fails with `Unsupported` for a tensor that is neither a B with a matching A nor the base model's own head, which
+/// PEFT saves beside the update of it.
 fn beside_a(file: &SafeTensors, tensor: &TensorInfo) -> Result<()> {
     let head = tensor.name.strip_suffix(".base_layer.weight").filter(|module| module.ends_with(HEAD));
     let module = tensor.name.strip_suffix(".lora_B.weight").or(head);

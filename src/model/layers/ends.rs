@@ -59,8 +59,8 @@ impl Ends {
         Ok(ends)
     }
 
-    /// The ends of a head for drafts in files of its own, whose configuration is `c`, with logits of `tokens` tokens. It
-    /// may lack the embedding and the product that makes logits: it has the model's then. `InvalidArgument` if they
+    /// The ends of a head for drafts in files of its own, whose configuration is `c`, with logits of `tokens` tokens.
+    /// It may lack the embedding and the product that makes logits: it has the model's then. `InvalidArgument` if they
     /// have other sizes.
     pub(crate) fn of_head(&self, reader: &mut Reader, c: &DecoderConfig, tokens: usize) -> Result<Self> {
         let (mut ends, width, vocab) = (self.clone(), self.table.cols, self.table.rows);

@@ -25,9 +25,9 @@ pub(crate) fn of_layer(
     Ok((rows, from.norm_of("post_norm", hidden)?))
 }
 
-/// The inputs of all layers side by side, `[T, layers * width]`, for tokens with the embeddings `x`: for each token, a row
-/// of a table, and a product of the embedding, of which each layer's part is normed. Both parts are halved in power, and
-/// the product is divided by the root of its width.
+/// The inputs of all layers side by side, `[T, layers * width]`, for tokens with the embeddings `x`: for each token, a
+/// row of a table, and a product of the embedding, of which each layer's part is normed. Both parts are halved in
+/// power, and the product is divided by the root of its width.
 pub(crate) fn of_all(
     reader: &mut Reader,
     c: &DecoderConfig,

@@ -13,8 +13,8 @@ use crate::model::reader::Reader;
 use crate::ops::pass::{Op, Pass, Reg};
 use crate::ops::{Norm, Slot};
 
-/// Reads layer `index` and pushes its operations, which update the residual `x`. `inputs` are those of all layers, if the
-/// layers have any. Behind the last layer's mixer the wanted rows alone go on.
+/// Reads layer `index` and pushes its operations, which update the residual `x`. `inputs` are those of all layers, if
+/// the layers have any. Behind the last layer's mixer the wanted rows alone go on.
 pub(crate) fn read(
     reader: &mut Reader,
     c: &DecoderConfig,

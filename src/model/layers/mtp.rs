@@ -2,8 +2,9 @@
 //! from a token and the hidden state of the token before it, it predicts the token after it. It drafts; the layers of
 //! the model verify.
 //!
-//! The block's K and V of a position depend on the tokens up to that position, so they are cached like any layer's. Position
-//! 0 has none, as no token comes before it. Each pass of the model writes them; a draft pass computes the whole block.
+//! The block's K and V of a position depend on the tokens up to that position, so they are cached like any layer's.
+//! Position 0 has none, as no token comes before it. Each pass of the model writes them; a draft pass computes the
+//! whole block.
 
 use super::ends::{Ends, Own};
 use super::layer;

@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 /// A kind of recurrent layers, with the defaults of a family.
 pub(crate) trait Recurrent: Any + Debug + Sync {
-    /// The types that `layer_types` of a `config.json` has for these layers and for those of attention. Files use one of
-    /// the pairs.
+    /// The types that `layer_types` of a `config.json` has for these layers and for those of attention. Files use one
+    /// of the pairs.
     fn types(&self) -> &'static [[&'static str; 2]];
 
     /// Names of Hugging Face and of GGUF in a layer: whole names.
@@ -98,8 +98,8 @@ pub(crate) trait Mixer: Any + Debug + Send + Sync {
     /// Reads a layer's tensors and pushes its operations. `slot`: that of its inputs.
     fn push(&self, from: &mut dyn Source, pass: &mut Pass, slot: Slot, of: &Residual) -> Result<Mixed>;
 
-    /// Refuses an adapter's update of the product `name`, by GGUF's name, whose rows or factors are in another form than
-    /// the model's. `peft`: the update is of PEFT, for folders; otherwise of a GGUF file.
+    /// Refuses an adapter's update of the product `name`, by GGUF's name, whose rows or factors are in another form
+    /// than the model's. `peft`: the update is of PEFT, for folders; otherwise of a GGUF file.
     fn check_update(
         &self,
         _c: &DecoderConfig,

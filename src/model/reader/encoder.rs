@@ -68,7 +68,8 @@ impl Reader<'_> {
         Ok(x)
     }
 
-    /// Pushes layer `index`, which updates the residual `x`. Behind the last one's attention the wanted rows alone go on.
+    /// Pushes layer `index`, which updates the residual `x`. Behind the last one's attention the wanted rows alone go
+    /// on.
     fn encoder_layer(&mut self, index: usize, c: &EncoderConfig, pass: &mut Pass, x: Reg) -> Result<()> {
         let name = |part: &str| format!("blk.{index}.{part}");
         let mut norm = |part: &str, width: usize| {

@@ -1,5 +1,6 @@
-//! A forward pass as a list of operations on registers. Layers push plain operations when they are read; `Program` fuses
-//! them, leaves out what nobody needs, gives registers their place in memory, and is run for each batch by an `OpSet`.
+//! A forward pass as a list of operations on registers. Layers push plain operations when they are read; `Program`
+//! fuses them, leaves out what nobody needs, gives registers their place in memory, and is run for each batch by an
+//! `OpSet`.
 
 mod op;
 mod plan;

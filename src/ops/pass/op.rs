@@ -61,8 +61,8 @@ pub enum Op {
         fold: Arc<Fold>,
     },
     /// Applies `norm` to the input if given, then each matrix's own norm if it has one. Then quantizes the rows as the
-    /// weights' type requires (`DType::arithmetic`): for ternary weights to int8 per token (scale 127 / max(absmax, 1e-5),
-    /// half to even). Then computes `x · Wᵀ + bias` for each matrix, outputs side by side.
+    /// weights' type requires (`DType::arithmetic`): for ternary weights to int8 per token (scale 127 / max(absmax,
+    /// 1e-5), half to even). Then computes `x · Wᵀ + bias` for each matrix, outputs side by side.
     Linear {
         input: Input,
         norm: Option<Norm>,
@@ -138,8 +138,8 @@ pub enum Op {
         to: Reg,
     },
     /// Norms and rotates the q and k heads of `qkv`, writes k and v to the KV cache, and attends over the block tables,
-    /// within the window: causally, but for `RaggedBatch::mutual`. Without v heads (`AttentionShape::keys_are_values`), or
-    /// k heads either (`Attend::shared`), rows are narrower.
+    /// within the window: causally, but for `RaggedBatch::mutual`. Without v heads (`AttentionShape::keys_are_values`),
+    /// or k heads either (`Attend::shared`), rows are narrower.
     Attention {
         qkv: Reg,
         how: Arc<Attend>,
@@ -169,8 +169,8 @@ pub enum Op {
         latent: Arc<Latent>,
         to: Reg,
     },
-    /// Runs a layer with the state `place` between its products, whose rows are `inputs`: of Gated DeltaNet one with q, k,
-    /// v and the gate of the output, and one with the logits of each head's rate and then of its decay; of a short
+    /// Runs a layer with the state `place` between its products, whose rows are `inputs`: of Gated DeltaNet one with q,
+    /// k, v and the gate of the output, and one with the logits of each head's rate and then of its decay; of a short
     /// convolution one with B, C and x; of Mamba-2 one with the gate, then x, B and C, then the steps.
     Recur {
         inputs: Vec<Reg>,
@@ -199,8 +199,8 @@ pub enum Op {
         from: usize,
         to: Reg,
     },
-    /// The hidden states of the tokens before the batch's, given the batch's own: zeros at position 0. Keeps those of the last
-    /// certain rows for the next pass.
+    /// The hidden states of the tokens before the batch's, given the batch's own: zeros at position 0. Keeps those of
+    /// the last certain rows for the next pass.
     Shift {
         x: Reg,
         to: Reg,
@@ -214,8 +214,9 @@ pub enum Op {
         x: Reg,
         norm: Option<Norm>,
     },
-    /// The logits of `RaggedBatch::logits_rows`, which become `cap * tanh(x / cap)` with a cap; draws tokens from them if
-    /// the backend can. `norm` follows from other weights. `rows` is a register for a copy of those rows, which devices do not use.
+    /// The logits of `RaggedBatch::logits_rows`, which become `cap * tanh(x / cap)` with a cap; draws tokens from them
+    /// if the backend can. `norm` follows from other weights. `rows` is a register for a copy of those rows, which
+    /// devices do not use.
     Head {
         x: Reg,
         rows: Reg,

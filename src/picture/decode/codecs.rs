@@ -3,7 +3,6 @@
 use super::super::{Limits, Pixels, bytes_of};
 use super::header::{Format, Header};
 use crate::base::{Error, Result, grow, panics};
-use std::fmt::Display;
 use std::io::Cursor;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
@@ -11,22 +10,25 @@ use zune_jpeg::zune_core::options::DecoderOptions;
 
 /// Decodes the stored picture, not rotated. A decoder that panics has met a damaged picture too.
 pub(super) fn decode(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Pixels> {
+    let bad = || damaged(header.format);
     let decoded = panics::catch(|| match header.format {
         Format::Png => png(encoded, header, limits),
         Format::Jpeg => jpeg(encoded, header),
         Format::WebP => webp(encoded, header, limits),
         Format::Gif => gif(encoded, header, limits),
     });
-    let rgb = decoded.unwrap_or_else(|text| Err(damaged("its decoder", text)))?;
+    let rgb = decoded.unwrap_or_else(|_| Err(bad()))?;
     let Header { width, height, .. } = *header;
     if bytes_of(width, height) != Some(rgb.len()) {
-        return Err(damaged("its decoder", "the size is not that of the header"));
+        return Err(bad());
     }
     Ok(Pixels { width, height, rgb })
 }
 
-fn damaged(what: &str, error: impl Display) -> Error {
-    Error::invalid(format!("the picture is damaged: {what} says: {error}"))
+/// Without the decoder's words, which are for programmers: some are Rust's debug output.
+fn damaged(format: Format) -> Error {
+    let name = format.name();
+    Error::invalid(format!("the picture is damaged, or a kind of {name} that is not supported"))
 }
 
 /// Bytes that a decoder may take for the picture and its tables.
@@ -41,7 +43,7 @@ fn buffer(len: Option<usize>) -> Result<Vec<u8>> {
 }
 
 fn png(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
-    let bad = |error| damaged("PNG", error);
+    let bad = |_| damaged(Format::Png);
     let mut decoder =
         png::Decoder::new_with_limits(Cursor::new(encoded), png::Limits { bytes: room(limits) });
     decoder.set_transformations(png::Transformations::normalize_to_color8());
@@ -54,11 +56,11 @@ fn png(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
         png::ColorType::GrayscaleAlpha => 2,
         png::ColorType::Rgb => 3,
         png::ColorType::Rgba => 4,
-        png::ColorType::Indexed => return Err(damaged("PNG", "it has no palette")),
+        png::ColorType::Indexed => return Err(damaged(Format::Png)),
     };
     let len = bytes_of(header.width, header.height).and_then(|bytes| (bytes / 3).checked_mul(channels));
     if depth != png::BitDepth::Eight || reader.output_buffer_size() != len {
-        return Err(damaged("PNG", "the size is not that of the header"));
+        return Err(damaged(Format::Png));
     }
     let mut pixels = buffer(len)?;
     reader.next_frame(&mut pixels).map_err(bad)?;
@@ -72,21 +74,22 @@ fn jpeg(encoded: &[u8], header: &Header) -> Result<Vec<u8>> {
         .set_strict_mode(false)
         .jpeg_set_out_colorspace(ColorSpace::RGB);
     let mut decoder = zune_jpeg::JpegDecoder::new_with_options(ZCursor::new(encoded), options);
-    decoder.decode_headers().map_err(|error| damaged("JPEG", error))?;
+    let bad = |_| damaged(Format::Jpeg);
+    decoder.decode_headers().map_err(bad)?;
     if decoder.dimensions() != Some((header.width as usize, header.height as usize)) {
-        return Err(damaged("JPEG", "the size is not that of the header"));
+        return Err(damaged(Format::Jpeg));
     }
     let mut pixels = buffer(decoder.output_buffer_size())?;
-    decoder.decode_into(&mut pixels).map_err(|error| damaged("JPEG", error))?;
+    decoder.decode_into(&mut pixels).map_err(bad)?;
     Ok(pixels)
 }
 
 fn webp(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
-    let bad = |error| damaged("WebP", error);
+    let bad = |_| damaged(Format::WebP);
     let mut decoder = image_webp::WebPDecoder::new(Cursor::new(encoded)).map_err(bad)?;
     decoder.set_memory_limit(room(limits));
     if decoder.dimensions() != (header.width, header.height) {
-        return Err(damaged("WebP", "the size is not that of the header"));
+        return Err(damaged(Format::WebP));
     }
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let mut pixels = buffer(decoder.output_buffer_size())?;
@@ -96,7 +99,7 @@ fn webp(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
 
 /// The first frame on the logical screen, which elsewhere is transparent or has the palette's first colour.
 fn gif(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
-    let bad = |error| damaged("GIF", error);
+    let bad = |_| damaged(Format::Gif);
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::RGBA);
     options.check_frame_consistency(true);
@@ -104,14 +107,14 @@ fn gif(encoded: &[u8], header: &Header, limits: &Limits) -> Result<Vec<u8>> {
     options.set_memory_limit(room.map_or(gif::MemoryLimit::Unlimited, gif::MemoryLimit::Bytes));
     let mut decoder = options.read_info(Cursor::new(encoded)).map_err(bad)?;
     let Some(frame) = decoder.next_frame_info().map_err(bad)? else {
-        return Err(damaged("GIF", "it has no frame"));
+        return Err(damaged(Format::Gif));
     };
     let (left, top) = (usize::from(frame.left), usize::from(frame.top));
     let (wide, high, opaque) =
         (usize::from(frame.width), usize::from(frame.height), frame.transparent.is_none());
     let (width, height) = (header.width as usize, header.height as usize);
     if wide == 0 || left + wide > width || top + high > height {
-        return Err(damaged("GIF", "its first frame is not within the picture"));
+        return Err(damaged(Format::Gif));
     }
     let mut pixels = buffer(wide.checked_mul(high).and_then(|pixels| pixels.checked_mul(4)))?;
     decoder.read_into_buffer(&mut pixels).map_err(bad)?;

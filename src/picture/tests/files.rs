@@ -175,6 +175,22 @@ fn a_jpeg_of_very_many_scans_is_refused() {
     assert!(error.message.contains("JPEG structure is not supported"), "{error}");
 }
 
+/// In words for whoever sent the picture, not in those of its decoder.
+#[test]
+fn damage_is_told_by_the_format() {
+    let mut png = named("rgb.png");
+    let at = png.windows(4).position(|four| four == b"IDAT").expect("pixels") + 8;
+    png[at] ^= 0xff;
+    let mut jpeg = named("444.jpg");
+    let at = jpeg.windows(2).position(|pair| pair == [0xff, 0xc0]).expect("SOF0");
+    jpeg[at + 4] = 12;
+    for (bytes, name) in [(png, "PNG"), (jpeg, "JPEG")] {
+        let error = decode(&bytes, &LIMITS).expect_err(name);
+        let words = format!("the picture is damaged, or a kind of {name} that is not supported");
+        assert_eq!((error.status, error.message), (Status::InvalidArgument, words));
+    }
+}
+
 #[test]
 fn limits_are_named() {
     let png = named("rgb.png");

@@ -205,8 +205,8 @@ impl Chat {
         if known { Ok(choice) } else { Err(wrong(at, "asks for a call, and tools has no such function")) }
     }
 
-    /// Puts a question at the end of the last message, after an empty line, or into a message of its own if the last one
-    /// is not a user's text. `InvalidArgument` if that is to be continued.
+    /// Puts a question at the end of the last message, after an empty line, or into a message of its own if the last
+    /// one is not a user's text. `InvalidArgument` if that is to be continued.
     pub fn ask(&mut self, question: &str) -> Result<()> {
         if self.continue_final {
             return Err(wrong(&"continue_final_message", "a question follows the last message"));
@@ -314,8 +314,9 @@ pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(sign)
 }
 
-/// Message `i` as templates expect it: without nulls (as in transformers), the content as `parts::content` makes it, the
-/// arguments of calls as objects (as in vLLM), the reasoning under the names that templates read (as in transformers).
+/// Message `i` as templates expect it: without nulls (as in transformers), the content as `parts::content` makes it,
+/// the arguments of calls as objects (as in vLLM), the reasoning under the names that templates read (as in
+/// transformers).
 fn checked(
     i: usize,
     mut fields: Fields,

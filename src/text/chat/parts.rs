@@ -16,8 +16,8 @@ pub enum PictureSource {
 const TEXTS: [&str; 3] = ["text", "input_text", "output_text"];
 const PICTURES: [&str; 3] = ["image", "image_url", "input_image"];
 
-/// Returns a text, or the joined texts of a list of parts. With pictures among them it returns a list of parts, `{"type":
-/// "text", "text": ..}` and `{"type": "image"}`, as templates expect them.
+/// Returns a text, or the joined texts of a list of parts. With pictures among them it returns a list of parts,
+/// `{"type": "text", "text": ..}` and `{"type": "image"}`, as templates expect them.
 pub(super) fn content(at: At, value: Json, pictures: &mut Vec<PictureSource>) -> Result<Json> {
     let parts = match value {
         Json::Text(_) => return Ok(value),

@@ -1,5 +1,5 @@
-//! Fill in the middle: a completion's prompt stands before its text, and `suffix` after it. Models were trained to read both
-//! between control tokens of their family.
+//! Fill in the middle: a completion's prompt stands before its text, and `suffix` after it. Models were trained to read
+//! both between control tokens of their family.
 use crate::failure::Result;
 use crate::models::Held;
 use axum::http::StatusCode;

@@ -57,7 +57,7 @@ fn tokens(call: &mut Call, held: &Held, mut fields: Fields) -> Result<String> {
         }
         (true, None) => {
             let told = held.told(conversation(&mut fields)?)?;
-            let length = held.length(&told).map_err(|error| held.failure(&error))?;
+            let length = held.length(&told)?;
             let tokens = held.model.chat_tokenize(&told.chat);
             more = length - tokens.as_ref().map_or(length, Vec::len);
             tokens

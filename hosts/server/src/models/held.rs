@@ -1,6 +1,9 @@
 //! A request's hold on a model, which stays loaded meanwhile.
 use super::Models;
 use super::load::Loaded;
+use crate::failure::{Failure, Result};
+use crate::request::conversation::Conversation;
+use crate::request::forms::Told;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,6 +15,8 @@ pub struct Held {
     /// The adapter that was asked for.
     pub(super) adapter: Option<usize>,
     pub(super) keep: OnceLock<Duration>,
+    /// Where the client's body has the request's pictures, in their order.
+    pub(super) places: OnceLock<Vec<String>>,
 }
 
 impl Held {
@@ -23,6 +28,19 @@ impl Held {
 
     pub fn adapter(&self) -> Option<&bn::Adapter> {
         self.adapter.and_then(|at| self.adapters.get(at)).map(|(_, adapter)| adapter)
+    }
+
+    /// The client's conversation for the engine. Failures then name its pictures as the body does.
+    pub fn told(&self, conversation: Conversation) -> Result<Told> {
+        let told = self.loaded.told(conversation)?;
+        let _ = self.places.set(told.places.clone());
+        Ok(told)
+    }
+
+    /// The failure of a call of this model's engine for this request.
+    pub fn failure(&self, error: &bn::Error) -> Failure {
+        let places = self.places.get().map_or(&[][..], Vec::as_slice);
+        self.loaded.failure(error).with_places(places)
     }
 
     /// Sets how long the model stays after this request if no other comes. Only with several models.

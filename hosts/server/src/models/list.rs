@@ -82,14 +82,25 @@ pub struct Folder {
 }
 
 impl Folder {
+    /// Folders in it with GGUF files, which are no models.
+    fn passed_over(&self) -> Vec<PathBuf> {
+        let has_models = |path: &PathBuf| {
+            path.is_dir() && !is_model(path) && paths_in(path).any(|path| path.is_file() && is_model(&path))
+        };
+        paths_in(&self.path).filter(has_models).collect()
+    }
+
     /// The models that are in the folder now.
     pub fn models(&self) -> Vec<Listing> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        let mut paths: Vec<_> = entries.map(|entry| entry.path()).filter(|path| is_model(path)).collect();
+        let mut paths: Vec<_> = paths_in(&self.path).filter(|path| is_model(path)).collect();
         paths.sort();
         let listing = |path: PathBuf| Listing::new(name_of(&path), Some(path), self.options.clone());
         paths.into_iter().map(listing).collect()
     }
+}
+
+fn paths_in(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
 impl List {
@@ -112,6 +123,13 @@ impl List {
         let list = if Path::new(models).is_dir() {
             options.each.check()?;
             let folder = Folder { path: models.into(), options: options.each.clone() };
+            for path in folder.passed_over() {
+                let (below, models) = (path.to_string_lossy(), bn_hub::printable(models));
+                let below = bn_hub::printable(&below);
+                tracing::warn!(
+                    "--models: GGUF files in {below} are not served: only those in {models} itself are"
+                );
+            }
             Self { models: folder.models(), folder: Some(folder), several: true }
         } else {
             let items = models.split(',').filter(|item| !item.is_empty());
@@ -339,8 +357,11 @@ mod tests {
             fs::write(path.join(name), "12345").unwrap();
         }
         fs::create_dir_all(path.join("empty")).unwrap();
+        fs::create_dir_all(path.join("below")).unwrap();
+        fs::write(path.join("below/f.gguf"), "").unwrap();
         let mut list = list(path.to_str().unwrap()).unwrap();
         assert_eq!(names(&list), ["E", "b", "d-00001-of-00002"]);
+        assert_eq!(list.folder.as_ref().unwrap().passed_over(), [path.join("below")]);
         // With the part that sees, and with both parts of the model.
         assert_eq!(list.models.iter().map(|model| model.files.bytes).collect::<Vec<_>>(), [5, 10, 10]);
         assert_eq!(list.models.iter().map(|model| model.sees).collect::<Vec<_>>(), [false, true, false]);

@@ -263,14 +263,14 @@ impl Loaded {
             tokens => format!("context of {tokens} tokens, "),
         };
         format!(
-            "{}: {} with {} parameters, {context}KV cache {}, {} threads on {}, {} requests at a time, {} in the queue",
+            "{}: {} with {} parameters, {context}KV cache {}, {} on {}, {} at a time, {} in the queue",
             self.name,
             bn_hub::printable(&self.info.architecture),
             self.info.parameters,
             bn_hub::bytes(stats.kv_bytes),
-            stats.threads,
+            bn_hub::counted(stats.threads, "thread"),
             options.device,
-            options.max_batch,
+            bn_hub::counted(options.max_batch.into(), "request"),
             options.queue
         )
     }
@@ -286,11 +286,14 @@ impl Loaded {
     }
 
     /// The number of tokens of a conversation with its pictures.
-    pub fn length(&self, told: &Told) -> bn::Result<usize> {
-        let mut tokens = self.model.chat_tokenize(&told.chat)?.len();
-        for picture in &told.pictures {
+    pub fn length(&self, told: &Told) -> crate::failure::Result<usize> {
+        let failure = |error: &bn::Error| self.failure(error);
+        let mut tokens = self.model.chat_tokenize(&told.chat).map_err(|error| failure(&error))?.len();
+        for (picture, at) in told.pictures.iter().zip(&told.places) {
+            let positions = self.engine.picture_positions(picture);
+            let positions = positions.map_err(|error| failure(&error).at(at))?;
             // One token has its place.
-            tokens += (self.engine.picture_positions(picture)? as usize).saturating_sub(1);
+            tokens += (positions as usize).saturating_sub(1);
         }
         Ok(tokens)
     }

@@ -65,8 +65,8 @@ pub struct Model {
 }
 
 impl Models {
-    /// The models of the options. `check` says why an option of the server does not fit a model. Err: what is wrong with
-    /// the options.
+    /// The models of the options. `check` says why an option of the server does not fit a model. Err: what is wrong
+    /// with the options.
     pub fn new(
         options: &Options,
         on_span: Option<bn::OnSpan>,
@@ -150,7 +150,8 @@ impl Models {
     fn hold(self: &Arc<Self>, state: &mut State, at: usize, adapter: Option<usize>) -> Option<Held> {
         let loaded = state.loaded[at].clone().filter(|_| state.residence.models[at].is_free())?;
         state.residence.hold(at);
-        Some(Held { models: self.clone(), at, loaded, adapter, keep: OnceLock::new() })
+        let (keep, places) = (OnceLock::new(), OnceLock::new());
+        Some(Held { models: self.clone(), at, loaded, adapter, keep, places })
     }
 
     fn leave(&self, at: usize, keep: Option<Duration>, died: bool) {

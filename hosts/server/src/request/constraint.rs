@@ -103,8 +103,8 @@ impl Format {
         self.set(field, bn::ConstraintKind::JsonObject, String::new())
     }
 
-    /// A `format` of the type text, json_object or json_schema. `schema_in`: the field with the schema, in OpenAI's older
-    /// form. A schema beside json_object counts too, as in llama.cpp.
+    /// A `format` of the type text, json_object or json_schema. `schema_in`: the field with the schema, in OpenAI's
+    /// older form. A schema beside json_object counts too, as in llama.cpp.
     pub fn format(&mut self, field: &str, format: &Value, schema_in: Option<&str>) -> Result<()> {
         match format.get("type").and_then(Value::as_str) {
             Some("text") => Ok(()),

@@ -19,13 +19,16 @@ const ID: usize = 9;
 pub struct Told {
     pub chat: bn::Chat,
     pub pictures: Vec<bn::Picture>,
+    /// The pictures' paths in the client's body.
+    pub places: Vec<String>,
 }
 
 impl Told {
     fn of(conversation: &Conversation) -> Self {
         let contents = conversation.messages.iter().filter_map(|message| message.content.as_ref());
-        let pictures = contents.flat_map(|content| content.pictures().cloned()).collect();
-        Self { chat: bn::Chat::Json(write::json(conversation)), pictures }
+        let placed = contents.flat_map(Passage::placed);
+        let (places, pictures) = placed.map(|(at, picture)| (at.to_owned(), picture.clone())).unzip();
+        Self { chat: bn::Chat::Json(write::json(conversation)), pictures, places }
     }
 
     /// Makes this the request's prompt.

@@ -52,7 +52,8 @@ fn shortened(mut text: String, length: usize) -> String {
     text
 }
 
-/// The longest beginning of a text that is at most `most` tokens, or nearly the longest: a longer text may have fewer tokens.
+/// The longest beginning of a text that is at most `most` tokens, or nearly the longest: a longer text may have fewer
+/// tokens.
 pub fn cut<'a>(model: &bn::Model, text: &'a str, most: usize, how: bn::Tokenize) -> &'a str {
     longest(text, |text| model.tokenize(text, how).is_ok_and(|tokens| tokens.len() <= most))
 }

@@ -50,7 +50,12 @@ impl Passage {
     }
 
     pub fn pictures(&self) -> impl Iterator<Item = &bn::Picture> {
-        self.shown.iter().filter_map(|(_, shown)| shown.picture.as_ref().ok())
+        self.placed().map(|(_, picture)| picture)
+    }
+
+    /// The pictures, each with its path in the client's body.
+    pub fn placed(&self) -> impl Iterator<Item = (&str, &bn::Picture)> {
+        self.shown.iter().filter_map(|(_, shown)| Some((&*shown.at, shown.picture.as_ref().ok()?)))
     }
 
     pub fn push_str(&mut self, text: &str) {

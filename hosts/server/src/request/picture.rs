@@ -28,8 +28,8 @@ pub enum Sight {
 }
 
 impl Sight {
-    /// Puts words in the place of pictures that are not shown. `asked`: they are in the turn that is to be answered, and
-    /// the client can change them.
+    /// Puts words in the place of pictures that are not shown. `asked`: they are in the turn that is to be answered,
+    /// and the client can change them.
     pub fn look(self, passage: &mut Passage, asked: bool) -> Result<()> {
         passage.replace(|shown| match (self, &shown.picture) {
             (Self::Sees, Ok(_)) => Ok(None),

@@ -1,5 +1,5 @@
-//! The roles that a model's template accepts. Clients put system messages anywhere, and several user messages in a row; many
-//! templates refuse or ignore that. When a model is loaded, small conversations are rendered to find out what its
+//! The roles that a model's template accepts. Clients put system messages anywhere, and several user messages in a row;
+//! many templates refuse or ignore that. When a model is loaded, small conversations are rendered to find out what its
 //! template accepts.
 use super::conversation::{Message, Role};
 use super::passage::Passage;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// Each connection takes a descriptor. Lowers the limit of connections to the system's, so that the model's files and the
-/// engine never lack descriptors because of clients.
+/// Each connection takes a descriptor. Lowers the limit of connections to the system's, so that the model's files and
+/// the engine never lack descriptors because of clients.
 #[cfg(unix)]
 pub fn fit_connections(options: &mut Options) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -76,8 +76,8 @@ async fn failed(app: &App) -> u8 {
     }
     app.life.enter(State::Serving);
     if app.models.several() {
-        let count = app.models.list().await.len();
-        tracing::info!("serving {count} models, each once it is asked for");
+        let models = bn_hub::counted(app.models.list().await.len() as u64, "model");
+        tracing::info!("serving {models}, each loaded by the first request for it");
     }
     app.models.died().await;
     DIED

@@ -121,8 +121,8 @@ impl DraftModel {
         &*self.model
     }
 
-    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if it cannot have
-    /// all of them in this pass: there is no room or no free state, or another sequence writes the same positions.
+    /// Adds the rows that a sequence lacks up to its last token, whose row gives logits. Returns false if it cannot
+    /// have all of them in this pass: there is no room or no free state, or another sequence writes the same positions.
     pub(crate) fn add(&mut self, wanted: &Wanted) -> Result<bool> {
         let Wanted { table, last, token, .. } = *wanted;
         let computed = self.computed(table, last);

@@ -1,4 +1,5 @@
-//! The source of drafts that a model makes: a draft model, a block of the model itself, or a drafter in a file beside it.
+//! The source of drafts that a model makes: a draft model, a block of the model itself, or a drafter in a file beside
+//! it.
 
 mod draft_model;
 mod mtp;
@@ -119,8 +120,8 @@ impl Drafter {
     }
 }
 
-/// Checks that something drafts if drafts are asked for, at most one thing does, and a draft model has the vocabulary of
-/// the `target`.
+/// Checks that something drafts if drafts are asked for, at most one thing does, and a draft model has the vocabulary
+/// of the `target`.
 pub(crate) fn check(config: &EngineConfig, target: &Loaded) -> Result<()> {
     if config.speculates(&*target.model) == Speculation::Model && !config.drafts(&*target.model) {
         return Err(no_drafter());

@@ -1,8 +1,8 @@
 //! The states of a draft model with recurrent layers.
 //!
 //! A recurrent state stands for the first tokens of one text, and cannot be taken back to fewer. So a record keeps two
-//! states of a sequence: one after tokens that are certain, and a trial that went on from it through drafts. If all these
-//! drafts turn out right, the trial takes the other's place; else their tokens are computed again.
+//! states of a sequence: one after tokens that are certain, and a trial that went on from it through drafts. If all
+//! these drafts turn out right, the trial takes the other's place; else their tokens are computed again.
 //!
 //! A record belongs to the block of its last certain position, not to a request: whoever has that block has the same
 //! text before it, so requests go on from it after preemption, and so do later ones that find the blocks in the

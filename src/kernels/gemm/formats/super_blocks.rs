@@ -54,8 +54,8 @@ pub(crate) trait Super {
     /// As for `scales`.
     unsafe fn packed<B: Bytes>(rows: &[*const u8], at: usize, side: usize) -> Self::Packed<B>;
 
-    /// Codes of the four columns that are `4 j` after `column(k)`, for each `k`. If the type is a BOOK and `B` has TABLES,
-    /// the activations are in the order of `codebooks::fours`.
+    /// Codes of the four columns that are `4 j` after `column(k)`, for each `k`. If the type is a BOOK and `B` has
+    /// TABLES, the activations are in the order of `codebooks::fours`.
     ///
     /// # Safety
     /// `B`'s instructions are available.

@@ -1,8 +1,8 @@
 //! Codes in base 3, five in a byte (`simd::bytes::trit`): TQ1_0 of ggml (github.com/ggml-org/ggml, ggml-quants.c) and
 //! PTQ1_0, its form with shorter blocks.
 //!
-//! A block has three parts: LEN bytes, half as many, and an eighth of them, whose fifth trits are unused. The first trits
-//! of a part's bytes are its first columns, their second trits the next columns, and so on. So trit n of four
+//! A block has three parts: LEN bytes, half as many, and an eighth of them, whose fifth trits are unused. The first
+//! trits of a part's bytes are its first columns, their second trits the next columns, and so on. So trit n of four
 //! neighboring bytes belongs to four neighboring columns, and activations keep their order.
 
 use crate::kernels::simd::bytes::{Bytes, trit};
@@ -68,7 +68,8 @@ pub(in crate::kernels) fn all<const LEN: usize, T>(
     }
 }
 
-/// Reads the TQ1_0 block at `at` of each of ROWS rows: the words of its codes, and a word whose upper half is the scale.
+/// Reads the TQ1_0 block at `at` of each of ROWS rows: the words of its codes, and a word whose upper half is the
+/// scale.
 ///
 /// # Safety
 /// `B`'s instructions are available; the blocks can be read.

@@ -1,6 +1,6 @@
 //! Products of int8 activations and int8 weights, with one scale per token and one per row. Both are rotated before
-//! they are rounded (`rows::hadamard::rotate`), which changes no product and spreads the outliers of a row. Integer sums
-//! are exact, so their order does not matter.
+//! they are rounded (`rows::hadamard::rotate`), which changes no product and spreads the outliers of a row. Integer
+//! sums are exact, so their order does not matter.
 //!
 //! Weights are made at load, in the layout that every kernel reads: panels (`formats::panels`). Vector kernels
 //! multiply the lines of a panel with four columns of a token. Sixteen lines are a right tile, and sixteen rows of
@@ -43,8 +43,8 @@ fn bytes_of(lines: &[Line]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Makes a matrix. `fill` writes the values of a rotated row and returns its scale. Padding columns, and rows missing in
-/// the last panel, are zeros. `Unsupported` if sums over this number of columns may overflow.
+/// Makes a matrix. `fill` writes the values of a rotated row and returns its scale. Padding columns, and rows missing
+/// in the last panel, are zeros. `Unsupported` if sums over this number of columns may overflow.
 pub fn pack(
     pool: &Pool,
     rows: usize,

@@ -1,7 +1,7 @@
 //! Products by look-ups of vectors, for weights of one or two bits and many tokens (Vec-LUT, arXiv 2512.06443).
 //!
-//! The lanes of a vector are sixteen tokens, or 32. For a few columns, a table has the sums of their activations under each
-//! combination of weights: 81 vectors for four ternary weights. So a row adds one vector from memory for every few
+//! The lanes of a vector are sixteen tokens, or 32. For a few columns, a table has the sums of their activations under
+//! each combination of weights: 81 vectors for four ternary weights. So a row adds one vector from memory for every few
 //! columns. Sums are integers, so their order does not matter; they fit i16 over 256 columns.
 //!
 //! A *tile* is 32 columns with up to eight tables, which stay in the L1 cache while all rows of a task are added. The
@@ -56,9 +56,9 @@ pub(super) struct Share {
     pub lanes: usize,
 }
 
-/// Computes the products of the first of `tokens` tokens with all of `parts`, as long as look-ups are faster; returns their
-/// number. `row` has the values and the scales of a token. `one` runs a product with at most this many weight rows per
-/// task for the tokens of the range, which are turned; it returns false if a weight has no entry.
+/// Computes the products of the first of `tokens` tokens with all of `parts`, as long as look-ups are faster; returns
+/// their number. `row` has the values and the scales of a token. `one` runs a product with at most this many weight
+/// rows per task for the tokens of the range, which are turned; it returns false if a weight has no entry.
 pub(super) fn products<'a>(
     pool: &Pool,
     isa: Isa,
@@ -98,8 +98,9 @@ fn share(isa: Isa, dtype: DType, tokens: usize) -> Option<Share> {
     }
 }
 
-/// The least numbers of tokens for which a vector of 16 and one of 32 are faster than other kernels, if there are tables
-/// for the type (on a Zen 4, weights from memory; unmeasured for NEON). A vector takes as long as all of its tokens.
+/// The least numbers of tokens for which a vector of 16 and one of 32 are faster than other kernels, if there are
+/// tables for the type (on a Zen 4, weights from memory; unmeasured for NEON). A vector takes as long as all of its
+/// tokens.
 fn least(isa: Isa, dtype: DType) -> Option<(usize, usize)> {
     let (wide, dots) = (isa.has_avx512(), isa.has_avx512() || isa == Isa::AvxVnni);
     let least = match dtype {

@@ -22,8 +22,8 @@ pub(super) trait Digits {
 /// Four ternary weights: a byte of two-bit codes, from 0 to 2.
 pub(super) struct Codes;
 
-/// Entries from one table to the next. Tables have gaps, and with some distances all entries that are used would fall on
-/// a part of the L1 cache's sets.
+/// Entries from one table to the next. Tables have gaps, and with some distances all entries that are used would fall
+/// on a part of the L1 cache's sets.
 const APART: usize = 290;
 
 impl Digits for Codes {

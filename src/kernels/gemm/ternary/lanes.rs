@@ -1,5 +1,5 @@
-//! Few tokens, with rows in the lanes: as many rows as a register has lanes are read in place, and unpacked in registers.
-//! `scalar` defines the result.
+//! Few tokens, with rows in the lanes: as many rows as a register has lanes are read in place, and unpacked in
+//! registers. `scalar` defines the result.
 
 #![allow(clippy::needless_range_loop)] // fixed ranges keep the sums in registers
 

@@ -33,7 +33,8 @@ pub(crate) trait Shorts: Copy {
     unsafe fn sub(self, other: Self) -> Self;
     /// Products, modulo 65536.
     unsafe fn mul(self, other: Self) -> Self;
-    /// Eight fields of each 32 bits: bits 0 to 5, 6 to 10 and 11 to 15, times 32, then 0, and the same of the upper half.
+    /// Eight fields of each 32 bits: bits 0 to 5, 6 to 10 and 11 to 15, times 32, then 0, and the same of the upper
+    /// half.
     unsafe fn fields(from: *const u8) -> Self;
     /// Adds to as many i32.
     unsafe fn add_to(self, sums: *mut i32);

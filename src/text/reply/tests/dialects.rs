@@ -1,4 +1,5 @@
-//! Calls in pairs of tags (GLM), in braces (Gemma 4), in frames (DeepSeek, Hunyuan), in fences (MiniCPM) and in lists (Phi-4-mini).
+//! Calls in pairs of tags (GLM), in braces (Gemma 4), in frames (DeepSeek, Hunyuan), in fences (MiniCPM) and in lists
+//! (Phi-4-mini).
 
 use super::*;
 use serde_json::{Map, Value};

@@ -3,8 +3,8 @@
 use super::*;
 use serde_json::{Map, Value};
 
-/// A call in one of two ways: with line breaks and JSON, or without and with Python's constants. `block` has the call, and
-/// may begin without its tag if it is `tool_call`.
+/// A call in one of two ways: with line breaks and JSON, or without and with Python's constants. `block` has the call,
+/// and may begin without its tag if it is `tool_call`.
 pub fn written((name, arguments): &(&'static str, Map<String, Value>), tight: bool, block: &str) -> String {
     let line = if tight { "" } else { "\n" };
     let text = |value: &Value| match value {

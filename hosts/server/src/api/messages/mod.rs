@@ -168,7 +168,7 @@ impl Writer {
 fn prompt(held: &Held, conversation: Conversation) -> Result<(Told, usize)> {
     let count = |conversation: Conversation| {
         let told = held.told(conversation)?;
-        let tokens = held.length(&told).map_err(|error| held.failure(&error))?;
+        let tokens = held.length(&told)?;
         Ok((told, tokens))
     };
     let last = conversation.messages.last();

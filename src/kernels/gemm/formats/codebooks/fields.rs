@@ -25,8 +25,8 @@ pub(super) unsafe fn words<B: Bytes>(rows: &[*const u8], at: usize) -> [B; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-/// `2 s + 1` for the scales `s` of each sixteen columns, of four bits each, in the eight bytes at `at`, the last ones of a
-/// block.
+/// `2 s + 1` for the scales `s` of each sixteen columns, of four bits each, in the eight bytes at `at`, the last ones
+/// of a block.
 ///
 /// # Safety
 /// As for `Book::scales`.

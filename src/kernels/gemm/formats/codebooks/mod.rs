@@ -62,7 +62,8 @@ pub(crate) trait Book {
     /// `B`'s instructions are available.
     unsafe fn entry<B: Bytes>(read: &Read<B>, k: usize, j: usize) -> B;
 
-    /// Numbers of four entries in a row, byte by byte: their low bits, and the low bits of their bits from the eighth on.
+    /// Numbers of four entries in a row, byte by byte: their low bits, and the low bits of their bits from the eighth
+    /// on.
     ///
     /// # Safety
     /// `B`'s instructions are available.
