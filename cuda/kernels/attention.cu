@@ -327,7 +327,7 @@ BN_KERNEL(attention_merge)(float *out, const float *states, const unsigned *posi
 
 // Norms (if there are weights), rotates and scales the q heads of `qkv` [T, (heads + 2 kv_heads) * head_dim] in place.
 // Stores k, normed and rotated, and v in a layer's tiles. For int8, q, k and v are transformed after that. `turns` [T,
-// 2 pairs]: cosines, then sines. `tables_at` [T]: offset in `tables` of the block table of a row's sequence.
+// 2 pairs]: cosines, then sines. `tables_at` [T]: offset in `tables` of the block table of a row's sequence, or NO_TABLE.
 // `positions` [T]. `q_norm` and `k_norm` [head_dim], or both null. `head_dim` is at most 256. Grid: T, and enough
 // blocks for a warp per head of q, k and v. Block: any number of whole warps, each with 1024 bytes of shared memory.
 #define BN_ROPE_KV_WRITE(kind, KIND)                                                                                   \

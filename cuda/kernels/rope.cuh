@@ -128,6 +128,9 @@ template <int N> BN_DEVICE void transform_head(Head<N> &head, int head_dim) {
     }
 }
 
+// Stands in `tables_at` for a row whose K and V are not kept.
+constexpr unsigned NO_TABLE = ~0u;
+
 // Inputs of `write_head` besides the heads.
 struct Rope {
     const float *turns;
@@ -150,13 +153,13 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
         weights = load_head<N>(is_q ? rope.q_norm : rope.k_norm, dim);
     }
     await_inputs();
-    if (n >= all) {
+    // A row of padding writes nothing: another row has its place, and in a model with states other K and V.
+    if (n >= all || (!is_q && rope.tables_at[row] == NO_TABLE)) {
         return;
     }
     // All loads start before anything waits for one.
     float *at = qkv + (static_cast<size_t>(row) * all + n) * dim;
     int position = static_cast<int>(rope.positions[row]);
-    const unsigned *table = rope.tables + rope.tables_at[row];
     Head<N> head = load_head<N>(at, dim);
     Turn<N> turn = {};
     if (is_q || is_k) {
@@ -166,6 +169,7 @@ BN_DEVICE void write_head(float *qkv, unsigned char *keys, unsigned char *values
     size_t tile = 0;
     if (!is_q) {
         int kv_head = n - rope.heads - (is_k ? 0 : paging.kv_heads);
+        const unsigned *table = rope.tables + rope.tables_at[row];
         tile = tile_offset<KIND>(paging, table, kv_head, position / TILE);
     }
     if (is_q || is_k) {

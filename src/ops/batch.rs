@@ -282,8 +282,8 @@ impl RaggedBatch {
     }
 
     /// Pads a decode step to at least `rows` rows if tokens are drawn in it. Other steps stay as they are. New rows
-    /// repeat the row with the shortest context, including its blocks, so they write the same values to the same
-    /// place in the KV cache, and have no state. Without memory for them the step stays as it is.
+    /// repeat the row with the shortest context, including its blocks, which they read. They have no state, and
+    /// backends do not keep their K and V. Without memory for them the step stays as it is.
     pub fn pad(&mut self, rows: usize) {
         let more = rows.saturating_sub(self.tokens.len());
         if more == 0 || !self.decodes() || self.draws.rows.is_empty() {

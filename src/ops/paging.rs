@@ -72,7 +72,7 @@ impl<'a> Paging<'a> {
         };
         let mut written = Vec::new();
         reserve(&mut written, self.tiles.len(), "a step's tiles")?;
-        // A padding row repeats another row and writes the same values.
+        // A padding row repeats another row, and its K and V are not kept.
         let padding = self.batch.padding.min(self.tiles.len());
         written.extend(self.tiles[..self.tiles.len() - padding].iter().map(tile));
         written.sort_unstable();

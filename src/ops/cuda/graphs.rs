@@ -6,7 +6,7 @@ use super::parts::{Part, grown, read};
 use crate::base::{Error, Result, reserve};
 use crate::device::{Buffer, Graph, Pinned};
 use crate::kernels::attention::PIECE;
-use crate::ops::{Draws, KvLayout, Outputs, RaggedBatch};
+use crate::ops::{Draws, MemoryLayout, Outputs, RaggedBatch};
 use std::sync::Arc;
 
 /// Maximum number of shapes, and so of graphs, that are kept. The least recently used one goes first.
@@ -17,8 +17,8 @@ const MOST: usize = 64;
 pub(super) struct Shape {
     /// `Program::id`.
     pub program: u64,
-    /// Address and layout of the KV cache.
-    pub kv: (u64, KvLayout),
+    /// Addresses of K and V and of states, and their layout.
+    pub memory: ([u64; 3], MemoryLayout),
     pub rows: usize,
     /// Number of pieces of a context in attention's grid.
     pub pieces: usize,
@@ -29,11 +29,11 @@ pub(super) struct Shape {
 impl Shape {
     /// The shape of a step in which each row is the only one of its sequence and gives nothing but logits. `None` for
     /// other steps.
-    pub(super) fn of(batch: &RaggedBatch, program: u64, kv: (u64, KvLayout)) -> Option<Self> {
+    pub(super) fn of(batch: &RaggedBatch, program: u64, memory: ([u64; 3], MemoryLayout)) -> Option<Self> {
         let rows = batch.tokens.len();
         batch.decodes().then(|| Self {
             program,
-            kv,
+            memory,
             rows,
             pieces: pieces(batch),
             draws: !batch.draws.rows.is_empty(),
@@ -166,8 +166,8 @@ pub(super) struct Graphs {
 
 impl Graphs {
     /// Begins a step.
-    pub(super) fn begin(&mut self, batch: &RaggedBatch, kv: (u64, KvLayout)) {
-        self.current = Shape::of(batch, 0, kv).map(|shape| (shape, 0));
+    pub(super) fn begin(&mut self, batch: &RaggedBatch, memory: ([u64; 3], MemoryLayout)) {
+        self.current = Shape::of(batch, 0, memory).map(|shape| (shape, 0));
     }
 
     /// Decides how the step of a program is run, with memory of this generation.
@@ -245,7 +245,7 @@ pub(super) fn reports_at(rows: usize) -> usize {
 mod tests {
     use super::*;
     use crate::kernels::attention::KvType;
-    use crate::ops::SeqRows;
+    use crate::ops::{KvLayout, SeqRows};
 
     const KV: KvLayout = KvLayout {
         kind: KvType::F16,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn shape(batch: &RaggedBatch) -> Option<Shape> {
-        Shape::of(batch, 1, (2, KV))
+        Shape::of(batch, 1, ([2; 3], MemoryLayout::of(KV)))
     }
 
     #[test]
@@ -311,7 +311,7 @@ mod tests {
     fn shapes_that_were_used_longest_ago_go() {
         let mut graphs = Graphs::default();
         let mut way = |rows: u32, generation| {
-            graphs.begin(&decode(rows, 0), (2, KV));
+            graphs.begin(&decode(rows, 0), ([2; 3], MemoryLayout::of(KV)));
             graphs.choose(1, generation)
         };
         assert!(matches!(way(1, 0), Way::Give));

@@ -27,6 +27,8 @@ enum Staging {
 }
 
 const WHAT: &str = "a step's inputs";
+/// The block table of a row of padding: its K and V are not kept (`cuda/kernels/rope.cuh`).
+const NO_TABLE: u32 = u32::MAX;
 
 impl Slot {
     /// Enqueues a copy of `data` and returns its address on the device. `generation` counts how often memory moved.
@@ -67,7 +69,7 @@ pub(super) struct OnDevice {
     pub rows: usize,
     pub tokens: u64,
     pub positions: u64,
-    /// `[rows]`: index in `tables` at which the block table of the row's sequence begins.
+    /// `[rows]`: index in `tables` at which the block table of the row's sequence begins, or `NO_TABLE`.
     pub tables_at: u64,
     pub tables: u64,
     /// Number of pieces of the longest context, rounded up.
@@ -136,8 +138,10 @@ impl Inputs {
         all.extend_from_slice(&batch.tokens);
         all.extend_from_slice(&batch.positions);
         all.resize(2 * rows, 0);
-        for seq in &batch.seqs {
-            all.extend(std::iter::repeat_n(seq.table, seq.rows as usize));
+        let own = batch.seqs.len() - batch.padding.min(batch.seqs.len());
+        for (n, seq) in batch.seqs.iter().enumerate() {
+            let table = if n < own { seq.table } else { NO_TABLE };
+            all.extend(std::iter::repeat_n(table, seq.rows as usize));
         }
         all.resize(3 * rows, 0);
         all.extend_from_slice(&batch.block_tables);
@@ -156,7 +160,8 @@ impl Inputs {
     /// Copies accepted drafts.
     pub(super) fn put_accepted(&mut self, queue: &Queue, accepted: &[Accepted]) -> Result<Spans> {
         let spans = spans::of_accepted(accepted, &mut self.words)?;
-        Ok(spans.at(self.accepted.put(queue, words(&self.words), &mut self.generation)?))
+        // No graph reads them, so their memory may move.
+        Ok(spans.at(self.accepted.put(queue, words(&self.words), &mut 0)?))
     }
 
     /// Copies the inputs of the step's draws. Must come before any launch, because their address is an argument of a

@@ -63,9 +63,13 @@ impl DeviceMemory {
         Ok(Self { queue: queue.clone(), layout, memory, block: both / 2, states })
     }
 
-    /// Address of the first byte.
-    pub(super) fn address(&self) -> Result<u64> {
-        self.memory.address(0)
+    /// Addresses of K and V, of states, and of what is kept of drafted rows; 0 for what there is not.
+    pub(super) fn addresses(&self) -> Result<[u64; 3]> {
+        let States { slots, kept } = match &self.states {
+            Some(states) => states,
+            None => return Ok([self.memory.address(0)?, 0, 0]),
+        };
+        Ok([self.memory.address(0)?, slots.address(0)?, kept.address(0)?])
     }
 
     /// Addresses of K and V of a layer.
@@ -103,6 +107,13 @@ impl DeviceMemory {
             }
         };
         Ok((memory, (0..count).map(move |part| (part * step + index as usize) * size), size))
+    }
+}
+
+impl Drop for DeviceMemory {
+    /// Passes and accepted drafts may still run.
+    fn drop(&mut self) {
+        let _ = self.queue.stream.synchronize();
     }
 }
 

@@ -179,9 +179,14 @@ impl CudaOps {
         memory: &DeviceMemory,
         accepted: &[Accepted],
     ) -> Result<()> {
+        let layout = memory.layout().states;
+        let end = |accepted: &Accepted| accepted.first as usize + accepted.rows as usize;
+        let count = accepted.iter().map(end).max().unwrap_or(0);
+        if count > layout.drafted || accepted.iter().any(|accepted| accepted.slot as usize >= layout.slots) {
+            return Err(Error::internal(format!("accepted drafts {accepted:?} of {layout:?}")));
+        }
         self.queue.give();
         let spans = &self.inputs.lock().put_accepted(&self.queue, accepted)?;
-        let count = memory.layout().states.drafted;
         program.recurrent().try_for_each(|(layer, net)| {
             let states = memory.states(layer)?;
             let (x, stride) = (states.kept, net.sizes().1);
@@ -247,7 +252,7 @@ impl CudaOps {
         ];
         let grid = rows.grid(2 * shape.key_heads + shape.value_heads + 1);
         // SAFETY: spans have rows of x and gates, which have the widths of the shape, or of what is kept of drafted rows;
-        // slots are within the states (`StateLayout::check`); mixed and steps have all rows.
+        // slots are within the states (`StateLayout::check`, `advance_states`); mixed and steps have all rows.
         unsafe { self.launch(&self.kernels().recurrent.delta_prepare, grid, WARPS * 32, 0, &args)? };
         Ok(Prepared { mixed, gates: steps })
     }

@@ -303,14 +303,14 @@ impl Run<'_> {
 impl CudaOps {
     /// Begins a step, and decides how its launches are run.
     fn begin(&self, program: &Program, step: &Step, memory: &DeviceMemory) -> Result<()> {
-        let (batch, kv) = (step.batch, (memory.address()?, memory.layout().kv));
+        let (batch, memory) = (step.batch, (memory.addresses()?, *memory.layout()));
         self.queue.give();
         self.loras.lock().forget();
         let outputs = batch.logits_rows.len().max(batch.hidden_rows.len());
         self.parts.begin(&self.queue, batch.tokens.len(), outputs)?;
         self.begin_inputs(batch)?;
         let mut graphs = self.graphs.lock();
-        graphs.begin(batch, kv);
+        graphs.begin(batch, memory);
         match graphs.choose(program.id(), self.generation()) {
             Way::Give => {}
             Way::Keep => self.queue.keep(),

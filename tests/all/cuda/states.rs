@@ -22,7 +22,7 @@ type Outcome = (Vec<u32>, Vec<(u32, u32)>);
 
 fn hybrid(model: &str, device: &str, change: impl FnOnce(&mut EngineConfig)) -> Engine {
     golden(&format!("tests/golden/models/{model}.gguf"), |config| {
-        (config.device, config.max_batch_size, config.max_batch_tokens) = (device.into(), 8, 24);
+        (config.device, config.max_batch_size, config.max_batch_tokens) = (device.into(), 16, 24);
         (config.snapshot_interval, config.snapshots) = (32, 64);
         change(config);
     })
@@ -46,16 +46,17 @@ fn together(engine: &Engine, requests: &[RequestParams<'static>]) -> Vec<Outcome
 #[ignore = "needs a device, or the emulated driver: make test-cuda"]
 fn hybrids_have_the_same_answers_in_any_company() {
     let driver = Emulated::new();
-    let graphs = || if driver.is_emulated() { driver.launches()[1] } else { u64::MAX };
+    let graphs = || if driver.is_emulated() { driver.launches()[1] } else { 0 };
     for (model, like) in MODELS {
-        let requests: Vec<_> = (0..9).map(|n| request(&prompt(0, 5 + 7 * n, n), 14)).collect();
+        // More than 8 rows are padded.
+        let requests: Vec<_> = (0..11).map(|n| request(&prompt(0, 5 + 4 * n, n), 14)).collect();
         let want = alone((model, like), &requests);
         let (engine, before) = (hybrid(model, DEVICE, |_| ()), graphs());
         assert_eq!(together(&engine, &requests), want, "{model}");
-        assert!(graphs() >= before.saturating_add(3), "{model}");
         // A second time from snapshots.
         assert_eq!(together(&engine, &requests), want, "{model}");
         assert!(engine.stats().cached_tokens > 0);
+        assert!(!driver.is_emulated() || graphs() > before + 3, "{model}: {before}, {}", graphs());
         // Six sequences of up to 60 tokens in nine blocks of 16.
         let tight = hybrid(model, DEVICE, |config| {
             let shape = config.model.as_ref().unwrap().model.kv_shape();
