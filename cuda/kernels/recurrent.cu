@@ -103,8 +103,8 @@ struct Conv {
         }
     }
 
-    // Writes the channel's last inputs before the span's row `rows` to a slot. In the span's own slot an input is read
-    // before its place is written, since `rows` is at least 0.
+    // Writes the channel's last inputs before the span's row `rows` to a slot. In the span's own slot the input at place
+    // tap + rows is read before place tap is written.
     __device__ __forceinline__ void store(const Span &span, int rows, unsigned slot, int channel) const {
         for (int tap = 0; tap < kernel - 1; tap++) {
             float value = input_at(span, rows + tap - (kernel - 1), channel);

@@ -231,9 +231,7 @@ BN_DEVICE int block_sum(int value, int *sums) {
     return warp() == 0 ? warp_sum(lane() < static_cast<int>(blockDim.x) / WARP ? sums[lane()] : 0) : 0;
 }
 
-// Returns the larger of `most` and
-// x
-// . Ignores NaN.
+// Returns the larger of `most` and |x|. Ignores NaN.
 BN_DEVICE float larger_magnitude(float most, float x) {
     return fmaxf(most, fabsf(x));
 }
@@ -281,7 +279,7 @@ BN_DEVICE void add_row(float *x, const float *y, const float *y_weight, float y_
     }
 }
 
-// One of these, and its parameters: of SCALED the factors on gate and up, of STEEP alpha, then the limit, which is also
+// An activation and its parameters: of SCALED the factors on gate and up, of STEEP alpha, then the limit, which is also
 // that of CLAMPED.
 struct Activation {
     int kind;

@@ -130,7 +130,7 @@ impl Net for DeltaNet {
         self.shape.heads().scratch()
     }
 
-    fn vectors(&self) -> Vec<&[f32]> {
+    fn vectors(&self) -> Vec<&Arc<[f32]>> {
         vec![&self.conv, &self.a, &self.dt_bias, &self.norm.weight]
     }
 

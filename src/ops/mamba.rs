@@ -163,9 +163,9 @@ impl Net for Mamba {
         self.shape.of_heads().scratch()
     }
 
-    fn vectors(&self) -> Vec<&[f32]> {
-        let norm = self.norm.norm().map(|norm| &*norm.weight);
-        let all = [&*self.conv, &self.conv_bias, &self.a, &self.dt_bias, &self.d];
+    fn vectors(&self) -> Vec<&Arc<[f32]>> {
+        let norm = self.norm.norm().map(|norm| &norm.weight);
+        let all = [&self.conv, &self.conv_bias, &self.a, &self.dt_bias, &self.d];
         all.into_iter().chain(norm).collect()
     }
 

@@ -6,6 +6,7 @@ use super::spans::Span;
 use super::state::{Accepted, StatePart};
 use crate::base::{Error, Result};
 use std::any::Any;
+use std::sync::Arc;
 
 /// The weights of such a layer besides its products, and how the CPU runs it. A device that has the kind knows it by
 /// its type.
@@ -17,7 +18,7 @@ pub trait Net: Any + Send + Sync {
     /// f32 that a pass keeps of each row besides its registers.
     fn scratch(&self) -> usize;
     /// All weights.
-    fn vectors(&self) -> Vec<&[f32]>;
+    fn vectors(&self) -> Vec<&Arc<[f32]>>;
     /// Runs the rows of a pass through the layer. `inputs` are those of `Op::Recur`, `[T, n]` each; `out` is
     /// `[T, width]`. Keeps what `advance` needs of drafted rows.
     fn run(&self, at: Host, inputs: &[&[f32]], spans: &[Span], out: &mut [f32]) -> Result<()>;

@@ -54,7 +54,7 @@ impl Net for ShortConv {
         self.shape.channels
     }
 
-    fn vectors(&self) -> Vec<&[f32]> {
+    fn vectors(&self) -> Vec<&Arc<[f32]>> {
         vec![&self.weights]
     }
 

@@ -51,7 +51,7 @@ impl<'a> Weight<'a> {
                 let biases = mixture.products().filter_map(|product| product.bias.as_deref());
                 mixture.scales.as_deref().into_iter().chain(biases).for_each(each);
             }
-            Self::Net(net) => net.vectors().into_iter().for_each(each),
+            Self::Net(net) => net.vectors().into_iter().for_each(|vector| each(vector)),
             Self::Sinks(vector) | Self::Vector(vector) => each(vector),
             Self::Table(_) | Self::Derived(_) | Self::Adapter(_) => {}
         }

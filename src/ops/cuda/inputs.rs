@@ -87,7 +87,7 @@ pub(super) struct Inputs {
     /// The sequences, for layers with states; `None` in a model without.
     pub spans: Option<Spans>,
     states: Slot,
-    /// As `states`, for accepted drafts.
+    /// Spans of accepted drafts, copied between steps.
     accepted: Slot,
     /// The rotations of each rope, in the order of their first use in the step, with the rope's frequencies and
     /// factor.
@@ -152,7 +152,8 @@ impl Inputs {
         self.spans = None;
         if !batch.states.is_empty() {
             let spans = spans::of_batch(batch, &mut self.words)?;
-            self.spans = Some(spans.at(self.states.put(queue, words(&self.words), &mut self.generation)?));
+            let address = self.states.put(queue, words(&self.words), &mut self.generation)?;
+            self.spans = Some(Spans { address, ..spans });
         }
         Ok(())
     }
@@ -161,7 +162,8 @@ impl Inputs {
     pub(super) fn put_accepted(&mut self, queue: &Queue, accepted: &[Accepted]) -> Result<Spans> {
         let spans = spans::of_accepted(accepted, &mut self.words)?;
         // No graph reads them, so their memory may move.
-        Ok(spans.at(self.accepted.put(queue, words(&self.words), &mut 0)?))
+        let address = self.accepted.put(queue, words(&self.words), &mut 0)?;
+        Ok(Spans { address, ..spans })
     }
 
     /// Copies the inputs of the step's draws. Must come before any launch, because their address is an argument of a

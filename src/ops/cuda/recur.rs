@@ -8,6 +8,7 @@ use super::parts::Part;
 use super::spans::{CHUNK, Spans};
 use crate::base::{Error, Result};
 use crate::device::Function;
+use crate::kernels::recurrent::tile::TILE;
 use crate::ops::delta::{DeltaNet, L2_EPS};
 use crate::ops::mamba::{Mamba, MambaNorm};
 use crate::ops::net::{Net, other_inputs};
@@ -23,8 +24,6 @@ use std::sync::Arc;
 const WARPS: usize = 4;
 /// Channels that a warp convolves.
 const PIECE: usize = 128;
-/// Columns of a tile of a head's matrix.
-const TILE: usize = 32;
 /// Keys of the heads whose columns are kept in registers.
 const KEYS: usize = 128;
 
@@ -59,17 +58,6 @@ impl<'a> Kind<'a> {
             Self::Delta(_) | Self::Conv(_) => 0,
         }
     }
-
-    fn vectors(self) -> Vec<&'a Arc<[f32]>> {
-        match self {
-            Self::Delta(net) => vec![&net.conv, &net.a, &net.dt_bias, &net.norm.weight],
-            Self::Mamba(net) => {
-                let all = [&net.conv, &net.conv_bias, &net.a, &net.dt_bias, &net.d];
-                all.into_iter().chain(net.norm.norm().map(|norm| &norm.weight)).collect()
-            }
-            Self::Conv(net) => vec![&net.weights],
-        }
-    }
 }
 
 /// The part of a layer that devices lack, if it has one.
@@ -82,23 +70,22 @@ pub(super) fn lacking(net: &dyn Net) -> Option<&'static str> {
 }
 
 /// Rows for a layer: inputs of a pass, or what was kept of drafted ones.
-struct Rows<'a> {
+struct Rows {
     /// Address of the convolution's inputs, elements from row to row, and number of rows.
     x: u64,
     stride: usize,
     count: usize,
-    spans: &'a Spans,
+    spans: Spans,
     states: LayerStates,
     /// They were kept of a pass before, and only change the states.
     again: bool,
 }
 
-impl Rows<'_> {
+impl Rows {
     /// Kernel arguments: spans, tasks, saves, states, elements from slot to slot, and where drafted rows are kept.
     fn args(&self) -> [Arg; 6] {
-        let (Spans { address, tasks_at, saves_at, .. }, states) = (self.spans, &self.states);
+        let ([spans, tasks, saves], states) = (self.spans.addresses().map(Arg::from), &self.states);
         let kept = if self.again { NULL } else { states.kept.into() };
-        let [spans, tasks, saves] = [address, tasks_at, saves_at].map(|at| Arg::from(*at));
         [spans, tasks, saves, states.slots.into(), Arg::long(states.stride), kept]
     }
 
@@ -129,8 +116,7 @@ impl CudaOps {
     }
 
     pub(super) fn hold_net(&self, net: &dyn Net) -> Result<()> {
-        let kind = Kind::of(net).ok_or_else(other_kind)?;
-        kind.vectors().into_iter().try_for_each(|vector| self.vector(vector).map(drop))
+        net.vectors().into_iter().try_for_each(|vector| self.vector(vector).map(drop))
     }
 
     /// The output of a layer between its products (`Op::Recur`).
@@ -139,8 +125,7 @@ impl CudaOps {
         if self.queue.leaves() {
             return self.part(rows, net.width());
         }
-        let spans =
-            &self.inputs.lock().spans.clone().ok_or_else(|| Error::internal("a step without states"))?;
+        let spans = self.inputs.lock().spans.ok_or_else(|| Error::internal("a step without states"))?;
         let given = |x: u64, stride| Rows { x, stride, count: rows, spans, states, again: false };
         match (Kind::of(net).ok_or_else(other_kind)?, inputs) {
             (Kind::Delta(net), [mixed, gates]) => {
@@ -186,7 +171,7 @@ impl CudaOps {
             return Err(Error::internal(format!("accepted drafts {accepted:?} of {layout:?}")));
         }
         self.queue.give();
-        let spans = &self.inputs.lock().put_accepted(&self.queue, accepted)?;
+        let spans = self.inputs.lock().put_accepted(&self.queue, accepted)?;
         program.recurrent().try_for_each(|(layer, net)| {
             let states = memory.states(layer)?;
             let (x, stride) = (states.kept, net.sizes().1);

@@ -10,33 +10,19 @@ pub(super) const CHUNK: usize = 16;
 const SPAN: usize = 8;
 const PAIR: usize = 2;
 
-/// Spans of rows on the device, the tasks that they are cut into, and the saves.
-#[derive(Clone, Debug)]
+/// Spans of rows on the device, the tasks that they are cut into, and the saves, one after the other.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Spans {
     pub count: usize,
     pub tasks: usize,
     pub address: u64,
-    pub tasks_at: u64,
-    pub saves_at: u64,
 }
 
 impl Spans {
-    fn of(words: &[u32], count: usize, tasks: usize) -> Self {
-        debug_assert!(words.len() >= SPAN * count + PAIR * tasks);
-        let at = |words: usize| (words * size_of::<u32>()) as u64;
-        Self {
-            count,
-            tasks,
-            address: 0,
-            tasks_at: at(SPAN * count),
-            saves_at: at(SPAN * count + PAIR * tasks),
-        }
-    }
-
-    /// The same, with the words at this address.
-    pub(super) fn at(mut self, address: u64) -> Self {
-        [&mut self.address, &mut self.tasks_at, &mut self.saves_at].into_iter().for_each(|at| *at += address);
-        self
+    /// Addresses of the spans, of the tasks and of the saves.
+    pub(super) fn addresses(&self) -> [u64; 3] {
+        let tasks = SPAN * self.count;
+        [0, tasks, tasks + PAIR * self.tasks].map(|words| self.address + (words * size_of::<u32>()) as u64)
     }
 }
 
@@ -82,7 +68,7 @@ fn write(
         }
     }
     words.extend(saves.iter().flat_map(|(rows, slot)| [*rows, *slot]));
-    Ok(Spans::of(words, count, tasks))
+    Ok(Spans { count, tasks, address: 0 })
 }
 
 #[cfg(test)]
@@ -105,13 +91,13 @@ mod tests {
             ..RaggedBatch::default()
         };
         let mut words = vec![9; 3];
-        let spans = of_batch(&batch, &mut words).unwrap().at(1000);
+        let spans = Spans { address: 1000, ..of_batch(&batch, &mut words).unwrap() };
         let want = [0, 33, 2, 5, 1, 0, 0, 1, 33, 3, 1, 1, 0, 2, 1, 1, 36, 0, 0, 0, 1, 0, 0, 0];
         assert_eq!(words[..24], want);
         assert_eq!(words[24..34], [0, 0, 0, 16, 0, 32, 1, 0, 2, 0]);
         assert_eq!(words[34..], [16, 4]);
         assert_eq!((spans.count, spans.tasks), (3, 5));
-        assert_eq!([spans.address, spans.tasks_at, spans.saves_at], [1000, 1096, 1136]);
+        assert_eq!(spans.addresses(), [1000, 1096, 1136]);
     }
 
     #[test]
